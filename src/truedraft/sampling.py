@@ -1,0 +1,330 @@
+"""From logits and a history to the distribution that a token is drawn from, and the dice that draw it.
+
+One function of (logits, history) serves the target and every drafter, so what the one samples with the other samples
+with. Processors run in the order of transformers: repetition penalty, presence and frequency penalty, logit bias, bad
+words, minimum length, custom processors, then temperature, top-k, top-p, min-p. This file refuses to know models,
+drafts' laws and acceptance rules.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from truedraft.core import Distributions, Tree
+from truedraft.errors import ParameterError, UnsupportedModelError
+
+__all__ = [
+    "NodeDistributions",
+    "ParameterBranch",
+    "ParameterSampler",
+    "Processor",
+    "RandomDice",
+    "SamplingParameters",
+    "one_hot",
+]
+
+Processor = Callable[[Tensor, Tensor], Tensor]
+"""A transformers `LogitsProcessor`: (input ids [1, L], logits [1, V]) to logits [1, V]. It may keep state."""
+
+_FIRST_LOOK = 512
+"""Top-p first looks at this many tokens and sorts the vocabulary only if they do not hold enough probability."""
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """What decides the distribution of every token. Raises `ParameterError` for a value out of range.
+
+    temperature: 0 is greedy, a one-hot distribution. top_k: 0 is off. top_p, min_p: probabilities in [0, 1].
+    repetition_penalty divides positive and multiplies negative logits of tokens in prompt or output; presence_ and
+    frequency_penalty are subtracted once, and once an occurrence, for tokens in the output. logit_bias is added.
+    bad_words: token sequences that never appear. min_new_tokens: no end token before that many.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    min_new_tokens: int = 0
+    processors: tuple[Processor, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, 0, math.inf)
+        _check("top_k", self.top_k, 0, math.inf)
+        _check("top_p", self.top_p, 0, 1, low_open=True)
+        _check("min_p", self.min_p, 0, 1)
+        _check("repetition_penalty", self.repetition_penalty, 0, math.inf, low_open=True)
+        _check("presence_penalty", self.presence_penalty, -math.inf, math.inf)
+        _check("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
+        _check("min_new_tokens", self.min_new_tokens, 0, math.inf)
+        for token, bias in self.logit_bias.items():
+            if math.isnan(bias) or bias == math.inf:
+                raise ParameterError(f"logit_bias of token {token} is {bias}: expected a number or -inf")
+        if not all(self.bad_words):
+            raise ParameterError("bad_words holds an empty sequence: expected at least one token in each")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether every distribution is one-hot."""
+        return self.temperature == 0
+
+
+def _check(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    """Raise unless low <= value <= high (low < value if open) and the value is finite."""
+    if not math.isfinite(value) or value > high or value < low or (low_open and value == low):
+        lower = f"above {low}" if low_open else f"at least {low}"
+        wanted = f"{lower} and at most {high}" if math.isfinite(high) else lower if math.isfinite(low) else "finite"
+        raise ParameterError(f"{name} is {value}: expected {wanted}")
+
+
+@dataclass(frozen=True)
+class ParameterSampler:
+    """`core.Sampler` for one sequence.
+
+    prompt_length: where the output begins in a history. vocabulary: ids from here on are padding of the logits and are
+    never emitted. end_tokens: what min_new_tokens forbids. processors: the custom ones in their committed state.
+    """
+
+    parameters: SamplingParameters
+    prompt_length: int
+    vocabulary: int
+    end_tokens: frozenset[int] = frozenset()
+    processors: tuple[Processor, ...] = ()
+
+    @classmethod
+    def make(
+        cls,
+        parameters: SamplingParameters,
+        *,
+        prompt_length: int,
+        vocabulary: int,
+        end_tokens: Sequence[int] = (),
+    ) -> ParameterSampler:
+        """A sampler at the start of its sequence; checks the parameters' token ids and copies custom processors."""
+        _check_ids("logit_bias", parameters.logit_bias, vocabulary)
+        _check_ids("bad_words", [token for word in parameters.bad_words for token in word], vocabulary)
+        return cls(parameters, prompt_length, vocabulary, frozenset(end_tokens), _copied(parameters.processors))
+
+    def branch(self, history: Sequence[int]) -> ParameterBranch:
+        """The committed history as a branch."""
+        return ParameterBranch(self, history, (), self.processors)
+
+    def distributions(self, history: Sequence[int], tree: Tree, logits: Tensor) -> NodeDistributions:
+        """The distribution after each node of a tree, computed when asked for."""
+        return NodeDistributions(self.branch(history), tree, logits)
+
+    def settle(self, p: Distributions, node: int) -> ParameterSampler:
+        """The sampler whose custom processors have seen `node` and its ancestors and nothing else."""
+        if not self.processors or not isinstance(p, NodeDistributions):
+            return self
+        return replace(self, processors=p.branch(node).settled)
+
+    def distribution(self, logits: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
+        """Logits [V] to probabilities [V]; the processors are called and may change."""
+        row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        row = self._processed(row, history, processors)
+        top = row.max()
+        if not math.isfinite(top):
+            raise _hopeless(float(top))
+        if self.parameters.greedy:
+            return one_hot(int(row.argmax()), row)
+        return _truncated(torch.softmax((row - top) / self.parameters.temperature, 0), self.parameters)
+
+    def _processed(self, row: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
+        """Everything that works on logits. Returns a new tensor wherever it changes anything."""
+        params, output = self.parameters, history[self.prompt_length :]
+        if params.repetition_penalty != 1 and history:
+            row = _penalise_repetition(row, history, params.repetition_penalty)
+        if (params.presence_penalty or params.frequency_penalty) and output:
+            row = _penalise_output(row, output, params)
+        if params.logit_bias:
+            ids = torch.tensor(list(params.logit_bias), device=row.device)
+            bias = torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
+            row = row.index_add(0, ids, bias)
+        banned = _bad_words(params.bad_words, history)
+        if len(output) < params.min_new_tokens:
+            banned |= self.end_tokens
+        if banned:
+            row = row.index_fill(0, torch.tensor(sorted(banned), device=row.device), -math.inf)
+        for processor in processors:
+            row = processor(torch.tensor([list(history)], device=row.device), row[None])[0]
+        if self.vocabulary < len(row):
+            row = row.clone()
+            row[self.vocabulary :] = -math.inf
+        return row
+
+
+class ParameterBranch:
+    """`core.Branch`: a committed history, a drafted suffix, and custom processors in the state they had before it."""
+
+    def __init__(
+        self,
+        sampler: ParameterSampler,
+        history: Sequence[int],
+        suffix: tuple[int, ...],
+        processors: tuple[Processor, ...],
+    ) -> None:
+        self._sampler = sampler
+        self._history = history
+        self._suffix = suffix
+        self.settled = processors
+        """The custom processors after they saw this branch; before that, as its parent left them."""
+
+    @property
+    def position(self) -> int:
+        """Absolute index of the token that this branch draws."""
+        return len(self._history) + len(self._suffix)
+
+    def distribution(self, logits: Tensor) -> Tensor:
+        """Logits [V] to probabilities [V] under this branch's history. Call it once: processors may count calls."""
+        self.settled = _copied(self.settled)
+        history = self._history if not self._suffix else [*self._history, *self._suffix]
+        return self._sampler.distribution(logits, history, self.settled)
+
+    def child(self, token: int) -> ParameterBranch:
+        """The branch one token longer."""
+        return ParameterBranch(self._sampler, self._history, (*self._suffix, token), self.settled)
+
+
+class NodeDistributions:
+    """`core.Distributions` over one tree, each row computed on first use after those of its ancestors."""
+
+    def __init__(self, root: ParameterBranch, tree: Tree, logits: Tensor) -> None:
+        self._tree = tree
+        self._logits = logits
+        self._branches = {0: root}
+        self._rows: dict[int, Tensor] = {}
+        self.position = root.position
+        """Absolute index of the token that follows node 0."""
+
+    def __getitem__(self, node: int) -> Tensor:
+        """p [V] after `node`."""
+        if node not in self._rows:
+            self._rows[node] = self.branch(node).distribution(self._logits[node])
+        return self._rows[node]
+
+    def branch(self, node: int) -> ParameterBranch:
+        """The history at `node`. A parent's row comes first: stateful processors see a text in order."""
+        if node not in self._branches:
+            parent = self._tree.parents[node]
+            _ = self[parent]
+            self._branches[node] = self._branches[parent].child(self._tree.tokens[node])
+        return self._branches[node]
+
+
+class RandomDice:
+    """`core.Dice` from a seed: its own counter-based stream (Philox), so one sequence never disturbs another's.
+
+    seed None takes fresh entropy from the operating system.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is not None and seed < 0:
+            raise ParameterError(f"seed is {seed}: expected 0 or more")
+        self._stream = np.random.Generator(np.random.Philox(seed))
+
+    def coin(self, probability: float) -> bool:
+        """True with this probability."""
+        return bool(self._stream.random() < probability)
+
+    def categorical(self, weights: Tensor) -> int:
+        """An index of weights [V], by inverting their cumulative sum in float64."""
+        cumulative = weights.double().cumsum(0)
+        total = float(cumulative[-1])
+        if not 0 < total < math.inf:
+            raise ParameterError(f"weights to draw from sum to {total}: expected a positive number")
+        index = int(torch.searchsorted(cumulative, self._stream.random() * total, right=True))
+        # The product can round up to the total itself; the last token with weight is then the one meant.
+        return index if index < len(weights) else int(weights.nonzero()[-1])
+
+
+def one_hot(token: int, like: Tensor) -> Tensor:
+    """Probabilities [V] with all mass on one token; dtype and device of `like` [V]."""
+    row = torch.zeros_like(like)
+    row[token] = 1
+    return row
+
+
+def _penalise_repetition(row: Tensor, history: Sequence[int], penalty: float) -> Tensor:
+    """Divide positive logits of seen tokens by the penalty and multiply negative ones (CTRL, section 4.1)."""
+    ids = torch.tensor(sorted(set(history)), device=row.device)
+    seen = row[ids]
+    return row.index_copy(0, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
+
+
+def _penalise_output(row: Tensor, output: Sequence[int], params: SamplingParameters) -> Tensor:
+    """Subtract the presence penalty once and the frequency penalty once an occurrence."""
+    counts = Counter(output)
+    ids = torch.tensor(list(counts), device=row.device)
+    times = torch.tensor(list(counts.values()), dtype=row.dtype, device=row.device)
+    return row.index_add(0, ids, -(params.presence_penalty + params.frequency_penalty * times))
+
+
+def _bad_words(words: Sequence[tuple[int, ...]], history: Sequence[int]) -> set[int]:
+    """Tokens that would complete a forbidden sequence."""
+    return {
+        word[-1]
+        for word in words
+        if len(word) <= len(history) + 1 and tuple(history[len(history) - len(word) + 1 :]) == word[:-1]
+    }
+
+
+def _truncated(probs: Tensor, params: SamplingParameters) -> Tensor:
+    """Top-k, top-p and min-p on probabilities [V], renormalised."""
+    if 0 < params.top_k < len(probs):
+        probs = torch.where(probs < probs.topk(params.top_k).values[-1], 0, probs)
+    if params.top_p < 1:
+        probs = _nucleus(probs / probs.sum(), params.top_p)
+    if params.min_p > 0:
+        probs = torch.where(probs < params.min_p * probs.max(), 0, probs)
+    return probs / probs.sum()
+
+
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """Keep the most probable tokens until they hold top_p; the one that crosses the line stays (Holtzman et al.)."""
+    top, ids = probs.topk(min(_FIRST_LOOK, len(probs)))
+    cumulative = top.cumsum(0)
+    if float(cumulative[-1]) < top_p and len(top) < len(probs):
+        top, ids = probs.sort(descending=True, stable=True)
+        cumulative = top.cumsum(0)
+    kept = ids[cumulative - top < top_p]
+    return torch.zeros_like(probs).index_copy(0, kept, probs[kept])
+
+
+def _copied(processors: tuple[Processor, ...]) -> tuple[Processor, ...]:
+    """Deep copies, so that what a rejected token did to a processor's state dies with the copy."""
+    try:
+        return copy.deepcopy(processors)
+    except Exception as error:
+        names = ", ".join(type(processor).__name__ for processor in processors)
+        raise ParameterError(
+            f"processors {names} cannot be copied ({error}), so their state cannot follow a draft; "
+            "give them a __deepcopy__"
+        ) from error
+
+
+def _check_ids(name: str, ids: Any, vocabulary: int) -> None:
+    """Raise for a token id outside the vocabulary."""
+    for token in ids:
+        if not 0 <= token < vocabulary:
+            raise ParameterError(f"{name} names token {token}: expected an id from 0 to {vocabulary - 1}")
+
+
+def _hopeless(top: float) -> ParameterError | UnsupportedModelError:
+    """The exception for logits from which no token can be drawn."""
+    if top == -math.inf:
+        return ParameterError("the sampling parameters forbid every token; relax logit_bias, bad_words or processors")
+    return UnsupportedModelError(f"the model's largest logit is {top}: expected a finite number; try dtype float32")
