@@ -96,9 +96,12 @@ class Decoder:
         self.drafter.observe(sessions, verdicts, scores)
         ticks.append(self.clock())
         timings = _timings(ticks)
+        batch = len(sessions)
         return [
-            _record(session, Round(session.statistics.rounds, *facts, timings, len(sessions), *trace))
-            for session, *facts, trace in zip(sessions, shapes, drafts, verdicts, emitted, traces, strict=True)
+            _record(session, Round(session.statistics.rounds, shape, draft, verdict, count, timings, batch, *trace))
+            for session, shape, draft, verdict, count, trace in zip(
+                sessions, shapes, drafts, verdicts, emitted, traces, strict=True
+            )
         ]
 
     def _shapes(self, sessions: Sequence[Session], history: dict[Session, Round]) -> list[Shape]:
