@@ -1,0 +1,245 @@
+"""The house rules that a program can check: who imports whom, what is public, how large things are."""
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "truedraft"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Each part of the package (a file or a folder) with those right below it. It may import these, and all below them.
+FOUNDATION = {
+    "errors": "",
+    "core": "errors",
+    "noise": "core",
+    "drawing": "core",
+    "text": "core",
+    "sampling": "noise drawing",
+    "verify": "sampling",
+    "decode": "verify",
+    "toy": "drawing",
+    "models": "errors",
+    "targets": "core models",
+    "nets": "core",
+    "drafters": "targets nets drawing",
+    "training": "nets",
+    "planning": "core",
+    "bench": "decode planning",
+    "server": "decode planning text",
+    "bridges": "nets",
+    "web": "",
+}
+BELOW = FOUNDATION | {"build": " ".join(FOUNDATION), "": "build", "cli": "", "__main__": "cli"}
+BELOW["cli"] = " build"  # "" is the package's own __init__, its public surface
+
+HEART = ["errors", "core", "noise", "drawing", "text", "sampling", "verify", "decode", "toy"]
+"""Parts that know no model: of the world outside they import the standard library and these two only."""
+HEART_IMPORTS = {"torch", "numpy"}
+
+PUBLIC: list[str] = []
+"""What `from truedraft import ...` offers."""
+
+LONGER_FILES = {
+    "core.py": (600, "the nouns and contracts are one page, meant to be read top-down in one go"),
+}
+LONGER_FUNCTIONS: dict[str, tuple[int, str]] = {}
+MORE_PARAMETERS: dict[str, tuple[int, str]] = {}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def part_of(path: Path) -> str:
+    """The part a file belongs to; "" for the package's own __init__."""
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+each_module = pytest.mark.parametrize("path", MODULES, ids=name_of)
+
+
+# ── imports point one way ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def allowed(part: str) -> frozenset[str]:
+    """All parts below this one."""
+    right_below = BELOW[part].split(" ") if BELOW[part] else []
+    return frozenset(right_below).union(*map(allowed, right_below))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names a file imports, wherever in it: also inside functions and for type checkers only."""
+    package = ["truedraft", *path.relative_to(SOURCE).parts[:-1]]
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def imported_parts(path: Path) -> set[str]:
+    parts = set()
+    for dotted in imported(path):
+        package, _, rest = dotted.partition(".")
+        if package == "truedraft":
+            first = rest.partition(".")[0]
+            is_part = (SOURCE / first).is_dir() or (SOURCE / f"{first}.py").is_file()
+            parts.add(first if first and is_part else "")
+    return parts
+
+
+def test_the_import_order_has_no_circle() -> None:
+    order = list(TopologicalSorter({part: below.split() for part, below in FOUNDATION.items()}).static_order())
+    assert set(order) == set(FOUNDATION)
+
+
+@each_module
+def test_imports_point_down(path: Path) -> None:
+    part = part_of(path)
+    assert part in BELOW, f"give {part} its place in BELOW"
+    above = imported_parts(path) - allowed(part) - {part}
+    assert not above, f"{name_of(path)} may not import {sorted(above)}"
+
+
+@each_module
+def test_the_heart_knows_no_library_of_models(path: Path) -> None:
+    if part_of(path) in HEART:
+        outside = {name.partition(".")[0] for name in imported(path)} - {"truedraft"} - HEART_IMPORTS
+        assert outside <= sys.stdlib_module_names
+
+
+# ── what is public ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def public_names(path: Path) -> list[str] | None:
+    """The literal `__all__` of a file, or None."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+@each_module
+def test_a_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), "no module docstring"
+    names = public_names(path)
+    assert names is not None, "no __all__"
+    definitions = [node for node in tree_of(path).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    hidden = {node.name for node in definitions if not node.name.startswith("_")} - set(names)
+    assert not hidden, f"neither in __all__ nor marked as private with an underscore: {sorted(hidden)}"
+
+
+@each_module
+def test_all_names_that_exist(path: Path) -> None:
+    dotted = ".".join(["truedraft", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+    if dotted != "truedraft.__main__":
+        module = importlib.import_module(dotted)
+        assert [name for name in public_names(path) or [] if not hasattr(module, name)] == []
+
+
+def test_the_public_surface() -> None:
+    assert sorted(importlib.import_module("truedraft").__all__) == sorted(PUBLIC)
+
+
+@cache
+def words_of_the_tests() -> frozenset[str]:
+    tests = [test.read_text("utf-8") for test in (ROOT / "tests").rglob("*.py") if test != Path(__file__)]
+    return frozenset(re.findall(r"\w+", "\n".join(tests)))
+
+
+@each_module
+def test_what_is_public_is_tested(path: Path) -> None:
+    definitions = [node for node in tree_of(path).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    promises = {node.name for node in definitions if any(ast.unparse(base) == "Protocol" for base in _bases(node))}
+    untested = {node.name for node in definitions} & set(public_names(path) or []) - promises - words_of_the_tests()
+    assert not untested, f"no test mentions {sorted(untested)}"
+
+
+def _bases(node: ast.ClassDef | ast.FunctionDef) -> list[ast.expr]:
+    return node.bases if isinstance(node, ast.ClassDef) else []
+
+
+# ── how large ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def functions(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name_of(path)}:{node.name}", node
+
+
+def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    names = [parameter.arg for parameter in [*function.args.posonlyargs, *function.args.args]]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def sizes(measure: str) -> dict[str, int]:
+    if measure == "lines of a file":
+        return {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    every = [pair for path in MODULES for pair in functions(path)]
+    if measure == "lines of a function":
+        return {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in every}
+    return {name: positional(node) for name, node in every}
+
+
+@pytest.mark.parametrize(
+    ("measure", "limit", "exceptions"),
+    [
+        ("lines of a file", 300, LONGER_FILES),
+        ("lines of a function", 40, LONGER_FUNCTIONS),
+        ("positional parameters", 6, MORE_PARAMETERS),
+    ],
+)
+def test_sizes(measure: str, limit: int, exceptions: dict[str, tuple[int, str]]) -> None:
+    found = {name: size for name, size in sizes(measure).items() if size > limit}
+    allowed_sizes = {name: size for name, (size, _) in exceptions.items()}
+    too_large = {name: size for name, size in found.items() if size > allowed_sizes.get(name, limit)}
+    assert not too_large, f"at most {limit} {measure}, or an exception with its reason"
+    assert set(exceptions) <= set(found), "an exception that is no longer needed"
+
+
+# ── what is not written ───────────────────────────────────────────────────────────────────────────────────────────
+
+WRITTEN = sorted(
+    path
+    for pattern in ("*.md", "*.toml", ".ci/*", "docs/**/*", "scripts/*", "src/**/*", "tests/**/*")
+    for path in ROOT.glob(pattern)
+    if path.is_file() and "__pycache__" not in path.parts
+)
+NEVER_WRITTEN = {
+    "a path of one machine": r"(?<![\w.])/(root|home|work|Users)/\w",
+    "an address of a package index": r"https?://[\w.-]*(pypi|pythonhosted|npmjs|debian)\b",
+    "a note to do it later": r"\b([T]ODO|[F]IXME|[X]XX|[H]ACK)\b",
+}
+OUTDATED_NAME = re.compile(r"_(v\d+|new|old|legacy|tmp)$")
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_words_that_are_never_written(path: Path) -> None:
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    found = {what: match[0] for what, pattern in NEVER_WRITTEN.items() if (match := re.search(pattern, text))}
+    assert not found
+
+
+@each_module
+def test_names_tell_what_a_thing_is_not_when_it_came(path: Path) -> None:
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names = [path.stem, *(node.name for node in ast.walk(tree_of(path)) if isinstance(node, definitions))]
+    assert not [name for name in names if OUTDATED_NAME.search(name)]
