@@ -1,0 +1,1 @@
+"""When speculation pays: the account, measured costs, the search for a shape, the controller."""
