@@ -90,6 +90,7 @@ class TextEnding:
         self._rules = rules
         self._limit = rules.max_new_tokens if limit is None else min(limit, rules.max_new_tokens)
         self._count = 0
+        self._over = False
         self._longest = max(map(len, rules.stops), default=0)
         self._stream = None if decode is None else TextStream(decode)
 
@@ -107,6 +108,8 @@ class TextEnding:
     def ready(self) -> str:
         """The text that no later token can take back: what may begin a stop string is held back."""
         text = self.text
+        if self._over:
+            return text
         for length in range(min(self._longest - 1, len(text)), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._rules.stops):
                 return text[:-length]
@@ -118,10 +121,12 @@ class TextEnding:
         finish = self._finish(token)
         if finish is None and self._count >= self._limit:
             finish = self._closed() or Finish(self._count, FinishReason.LENGTH)
+        self._over = finish is not None
         return finish
 
     def close(self) -> None:
-        """No more tokens will come: show what is left of an incomplete character."""
+        """No more tokens will come: show what was held back."""
+        self._over = True
         if self._stream:
             self._stream.close()
 
