@@ -1,0 +1,94 @@
+"""What all acceptance rules share: the class that carries them, the walk down a tree, residuals.
+
+A rule that decides node by node is one function of a `Site`; it returns the token that follows, and `descend` goes on
+as long as that token is a child. This page refuses to know any particular rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Dice, Distributions, Draft, Law, Verdict
+from truedraft.errors import LawError
+
+__all__ = ["Acceptance", "Site", "descend", "drafted_probability", "residual"]
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A named acceptance rule; implements `truedraft.core.Rule`.
+
+    laws: those for which `decide` is proved; chains: whether it is proved for chains only; lossless: whether the text
+    it emits is distributed exactly as the target's own.
+    """
+
+    name: str
+    decide: Callable[[Draft, Distributions, Dice], Verdict]
+    laws: frozenset[Law]
+    chains: bool = False
+    lossless: bool = True
+
+    def verify(self, draft: Draft, p: Distributions, dice: Dice) -> Verdict:
+        """Decide which bets stand. An empty draft has no law to object to.
+
+        Raises `LawError` for a law or a shape for which the rule is not proved, or if a drafted token has q = 0.
+        """
+        if len(draft) and draft.law not in self.laws:
+            known = ", ".join(sorted(self.laws))
+            raise LawError(f"the {self.name} rule is proved for {known}, got a {draft.law} draft: take another rule")
+        if self.chains and not draft.tree.is_chain:
+            raise LawError(f"the {self.name} rule is proved for chains, got a tree that branches: take another rule")
+        return self.decide(draft, p, dice)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One node of the tree, where the next token is decided.
+
+    p [V] and q [V]: target and draft after this node (q is None at a leaf and for CHOSEN drafts); tokens: its children
+    in draw order; position: absolute index of the token to be decided.
+    """
+
+    p: Tensor
+    q: Tensor | None
+    tokens: tuple[int, ...]
+    position: int
+
+
+def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, Dice], int]) -> Verdict:
+    """Walk down from the root: let `choose` decide the next token, follow it as long as it was drafted."""
+    tree, node = draft.tree, 0
+    path: list[int] = []
+    tokens: list[int] = []
+    while True:
+        children = tree.children[node]
+        drafted = tuple(tree.tokens[child] for child in children)
+        q = draft.q[node] if draft.q is not None else None
+        tokens.append(choose(Site(p[node], q, drafted, p.position + tree.depth[node]), dice))
+        if tokens[-1] not in drafted:
+            return Verdict(tuple(path), tuple(tokens))
+        node = children[drafted.index(tokens[-1])]
+        path.append(node)
+
+
+def drafted_probability(q: Tensor | None, token: int) -> float:
+    """q(token) of a token that was drawn from q [V]. Raises `LawError` if that is impossible."""
+    probability = 0.0 if q is None else float(q[token])
+    if not probability > 0.0:
+        raise LawError(f"token {token} was drafted, yet its q is {probability}: hand over the q that it was drawn from")
+    return probability
+
+
+def residual(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
+    """[p - ratio q]+ and its mass, neither normalised; p [V] itself where nothing is left.
+
+    Nothing is left only if rejection was impossible; in floating point it may happen all the same, and then p is as
+    good as exact. The mass is summed in float64: at V = 150,000 a float32 sum of a small residual is all rounding.
+    """
+    left = torch.sub(p, q, alpha=ratio).clamp_(min=0.0)
+    mass = float(left.sum(dtype=torch.float64))
+    return (left, mass) if mass > 0.0 else (p, float(p.sum(dtype=torch.float64)))

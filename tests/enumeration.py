@@ -1,0 +1,113 @@
+"""Languages and tree shapes for exact enumeration; the machinery itself is `truedraft.verify.enumeration`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Rule
+from truedraft.verify.enumeration import (
+    Drafting,
+    ExhaustiveDice,
+    Table,
+    Text,
+    emitted_law,
+    expected_accepted,
+    grow,
+    outcomes,
+    target_law,
+    total_variation,
+)
+
+__all__ = [
+    "EXACT",
+    "PAIRS",
+    "SHAPES",
+    "ExhaustiveDice",
+    "dense",
+    "emitted_law",
+    "expected_accepted",
+    "gap",
+    "grow",
+    "one_hot",
+    "outcomes",
+    "sparse",
+    "target_law",
+    "total_variation",
+]
+
+EXACT = 1e-12
+"""The largest total variation that float64 rounding may cause."""
+
+SHAPES = [(1,), (1, 1), (1, 1, 1), (2,), (3,), (2, 2), (3, 1), (1, 2)]
+"""Children a node, level by level."""
+
+
+def dense(vocabulary: int, seed: int) -> Table:
+    """A language with another distribution after every text, drawn uniformly from the simplex."""
+
+    @cache
+    def table(text: Text) -> Tensor:
+        row = -torch.rand(vocabulary, generator=_generator(seed, text), dtype=torch.float64).log()
+        return row / row.sum()
+
+    return table
+
+
+def sparse(vocabulary: int, seed: int) -> Table:
+    """`dense` with one token of probability 0, another one after every text."""
+    full = dense(vocabulary, seed)
+
+    @cache
+    def table(text: Text) -> Tensor:
+        row = full(text).clone()
+        row[_random_token(vocabulary, seed + 1, text)] = 0.0
+        return row / row.sum()
+
+    return table
+
+
+def one_hot(vocabulary: int, seed: int) -> Table:
+    """A language that is certain of its next token, another one after every text."""
+    return cache(lambda text: torch.eye(vocabulary, dtype=torch.float64)[_random_token(vocabulary, seed, text)])
+
+
+def even_or_odd(vocabulary: int, seed: int, parity: int) -> Table:
+    """`dense` on the tokens of one parity only."""
+    full, kept = dense(vocabulary, seed), torch.arange(vocabulary) % 2 == parity
+    return cache(lambda text: torch.where(kept, full(text), 0.0) / full(text)[kept].sum())
+
+
+def _random_token(vocabulary: int, seed: int, text: Text) -> int:
+    return int(torch.randint(vocabulary, (1,), generator=_generator(seed, text)))
+
+
+def _generator(seed: int, text: Text) -> torch.Generator:
+    key = seed
+    for token in text:
+        key = (key * 1_000_003 + token + 1) % 2**31
+    return torch.Generator().manual_seed(key)
+
+
+PAIRS: dict[str, tuple[Table, Table]] = {
+    "V=2": (dense(2, 1), dense(2, 2)),
+    "V=3": (dense(3, 3), dense(3, 4)),
+    "V=4": (dense(4, 5), dense(4, 6)),
+    "zeros": (sparse(4, 7), sparse(4, 8)),
+    "zeros in p": (sparse(3, 9), dense(3, 10)),
+    "zeros in q": (dense(3, 11), sparse(3, 12)),
+    "one-hot p": (one_hot(3, 13), dense(3, 14)),
+    "one-hot q": (dense(3, 15), one_hot(3, 16)),
+    "one-hot both": (one_hot(3, 17), one_hot(3, 18)),
+    "equal": (dense(3, 19), dense(3, 19)),
+    "disjoint": (even_or_odd(4, 20, 0), even_or_odd(4, 21, 1)),
+}
+"""Name to (p, q)."""
+
+
+def gap(rule: Rule, drafting: Drafting, pair: tuple[Table, Table], *, length: int, rounds: int = 1) -> float:
+    """Total variation between the emitted text and the target's own."""
+    p, q = pair
+    return total_variation(emitted_law(rule, drafting, p, q, length=length, rounds=rounds), target_law(p, length))
