@@ -23,6 +23,7 @@ FOUNDATION = {
     "drawing": "core",
     "text": "core",
     "sampling": "noise drawing",
+    "request": "sampling text",
     "verify": "sampling",
     "decode": "verify",
     "toy": "drawing",
@@ -33,14 +34,14 @@ FOUNDATION = {
     "training": "nets",
     "planning": "core",
     "bench": "decode planning",
-    "server": "decode planning text",
+    "server": "decode planning request",
     "bridges": "nets",
     "web": "",
 }
 BELOW = FOUNDATION | {"build": " ".join(FOUNDATION), "": "build", "cli": "", "__main__": "cli"}
 BELOW["cli"] = " build"  # "" is the package's own __init__, its public surface
 
-HEART = ["errors", "core", "noise", "drawing", "text", "sampling", "verify", "decode", "toy"]
+HEART = ["errors", "core", "noise", "drawing", "text", "sampling", "request", "verify", "decode", "toy"]
 """Parts that know no model: of the world outside they import the standard library and these two only."""
 HEART_IMPORTS = {"torch", "numpy"}
 

@@ -1,0 +1,211 @@
+"""The documents tell the truth: every block of commands or Python in them runs, every link leads somewhere.
+
+A fence that starts with ```bash, ```console (lines after `$ `) or ```python is run, in the order of the page, in one
+scratch folder and one Python namespace a page. Two words may follow the language:
+
+    real      the block needs the default model; its whole page is then a `real` test
+    no-run    the block is not run; NOT_RUN below says why
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LANGUAGES = {"bash", "console", "python"}
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\((?P<goal>[^)\s]+)\)")
+SECONDS_A_BLOCK = 600  # ends a block that hangs; nothing is measured by it
+
+NOT_RUN = {
+    ("CONTRIBUTING.md", "bash scripts/test"): "runs these very tests",
+    ("README.md", "git clone"): "fetches the repository, and then makes an environment of its own",
+}
+"""Fences marked no-run: the page and how the block begins, with the reason."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it stands, its language and the words after it, its text."""
+
+    page: Path
+    line: int
+    language: str
+    words: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path, markdown: str) -> Iterator[Block]:
+    """The blocks of a page that have a language."""
+    for match in FENCE.finditer(markdown):
+        language, *words = match["info"].split() or [""]
+        lines = [line.removeprefix(match["indent"]) for line in match["text"].splitlines()]
+        yield Block(page, markdown[: match.start()].count("\n") + 2, language, tuple(words), "\n".join(lines))
+
+
+def runnable(page: Path) -> list[Block]:
+    return [block for block in blocks(page, page.read_text("utf-8")) if block.language in LANGUAGES]
+
+
+def commands(console: str) -> str:
+    """What a console block's user types: the lines after `$ `, and their continuations after `> `."""
+    typed = [line[2:] for line in console.splitlines() if line.startswith(("$ ", "> "))]
+    return "\n".join(typed)
+
+
+class Runner:
+    """Runs the blocks of one page in one folder and one namespace; ends what they left running."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._namespace: dict[str, Any] = {"__name__": "__main__"}
+        self._groups: list[int] = []
+        # The commands of the Python that runs this come first, as in an activated environment.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        self._environment = {**os.environ, "PATH": path}
+
+    def run(self, block: Block) -> None:
+        if block.language == "python":
+            # Blank lines above make a traceback name the line in the page.
+            exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), self._namespace)
+        else:
+            self._shell(block, commands(block.text) if block.language == "console" else block.text)
+
+    def _shell(self, block: Block, script: str) -> None:
+        # Output goes to a file: a server left running would hold a pipe open for ever.
+        log = self._folder / ".log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", script],
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._groups.append(process.pid)
+            status = process.wait(SECONDS_A_BLOCK)
+        assert status == 0, f"{block} ended with status {status}:\n{script}\n{log.read_text('utf-8', 'replace')}"
+
+    def close(self) -> None:
+        for group in self._groups:
+            try:
+                os.killpg(group, signal.SIGTERM)
+            except ProcessLookupError:  # nothing was left running
+                continue
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    monkeypatch.chdir(tmp_path)
+    runner = Runner(tmp_path)
+    yield runner
+    runner.close()
+
+
+def page_to_run(page: Path) -> Any:
+    """The page as a test parameter, marked by what its blocks need."""
+    marks = [pytest.mark.real] if any("real" in block.words for block in runnable(page)) else []
+    return pytest.param(page, marks=marks, id=page.relative_to(ROOT).as_posix())
+
+
+@pytest.mark.parametrize("page", [page_to_run(page) for page in PAGES if runnable(page)])
+def test_every_block_runs(page: Path, runner: Runner) -> None:
+    for block in runnable(page):
+        if "no-run" not in block.words:
+            runner.run(block)
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    marked = {(page.relative_to(ROOT).as_posix(), block) for page in PAGES for block in runnable(page)}
+    marked = {(name, block) for name, block in marked if "no-run" in block.words}
+    known = {
+        (name, start): [str(block) for page, block in marked if page == name and block.text.startswith(start)]
+        for name, start in NOT_RUN
+    }
+    assert len(marked) == sum(map(len, known.values())), "a no-run block without a reason in NOT_RUN"
+    assert all(known.values()), "a reason without its no-run block"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_fences_are_well_formed(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert text.count("```") == 2 * len(FENCE.findall(text)), "an opening fence without its end"
+    words = {word for block in runnable(page) for word in block.words}
+    assert words <= {"real", "no-run"}, "a word after the language that means nothing"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text("utf-8"))
+    goals = [match["goal"] for match in LINK.finditer(prose)]
+    broken = [goal for goal in goals if not re.match(r"https?:|mailto:", goal) and not leads_somewhere(page, goal)]
+    assert not broken
+
+
+def leads_somewhere(page: Path, goal: str) -> bool:
+    """Whether a relative link names a file, and a heading in it if it names one."""
+    name, _, heading = goal.partition("#")
+    file = page.parent / name if name else page
+    return file.exists() and (not heading or heading in headings(file))
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ +(.*)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+# ── the checks above, checked ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_block_knows_its_place_language_and_words() -> None:
+    markdown = "# Title\n\n```python real\nx = 1\n```\n\n- item\n\n  ```console\n  $ echo 1\n  1\n  ```\n"
+    first, second = blocks(ROOT / "README.md", markdown)
+    assert (first.line, first.language, first.words, first.text) == (4, "python", ("real",), "x = 1")
+    assert (second.line, second.language, second.words) == (10, "console", ())
+    assert commands(second.text) == "echo 1"
+
+
+def test_blocks_share_a_folder_and_a_namespace(runner: Runner, tmp_path: Path) -> None:
+    page = ROOT / "README.md"
+    runner.run(Block(page, 1, "bash", (), "echo 41 > number"))
+    runner.run(Block(page, 1, "python", (), "number = int(open('number').read())"))
+    runner.run(Block(page, 1, "python", (), "open('next', 'w').write(str(number + 1))"))
+    assert (tmp_path / "next").read_text() == "42"
+
+
+def test_a_block_that_fails_is_named(runner: Runner) -> None:
+    with pytest.raises(AssertionError, match=r"README.md:7 ended with status 1"):
+        runner.run(Block(ROOT / "README.md", 7, "console", (), "$ false | true\n"))
+    with pytest.raises(AssertionError, match=r"README.md:7 ended with status 3"):
+        runner.run(Block(ROOT / "README.md", 7, "bash", (), "exit 3"))
+
+
+SERVER = """
+(trap 'touch ended; exit' TERM; touch ready; while :; do sleep 0.05; done) &
+until [ -e ready ]; do sleep 0.05; done
+"""
+
+
+def test_what_a_block_leaves_running_is_ended(tmp_path: Path) -> None:
+    runner = Runner(tmp_path)
+    runner.run(Block(ROOT / "README.md", 1, "bash", (), SERVER))
+    assert not (tmp_path / "ended").exists()
+    runner.close()
+    while not (tmp_path / "ended").exists():
+        time.sleep(0.05)
