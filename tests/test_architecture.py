@@ -132,8 +132,9 @@ def test_the_heart_knows_no_library_of_models(path: Path) -> None:
 def public_names(path: Path) -> list[str] | None:
     """The literal `__all__` of a file, or None."""
     for node in tree_of(path).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
-            return list(ast.literal_eval(node.value))
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and ast.unparse(targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value or ast.List([])))
     return None
 
 
@@ -222,7 +223,7 @@ WRITTEN = sorted(
     path
     for pattern in ("*.md", "*.toml", ".ci/*", "docs/**/*", "scripts/*", "src/**/*", "tests/**/*")
     for path in ROOT.glob(pattern)
-    if path.is_file() and "__pycache__" not in path.parts
+    if path.is_file() and not {"__pycache__", "vendor"} & set(path.parts)
 )
 NEVER_WRITTEN = {
     "a path of one machine": r"(?<![\w.])/(root|home|work|Users)/\w",
