@@ -6,7 +6,7 @@ This file knows no model, no drafter and no rule. It alone moves text from verdi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -45,7 +45,7 @@ class Decoder:
     trace: bool = False
     clock: Callable[[], float] = field(default=perf_counter, repr=False)
 
-    def run(self, sessions: Iterable[Session], *, batch: int = 1) -> Iterator[list[tuple[Session, Round]]]:
+    def run(self, sessions: Iterable[Session], *, batch: int = 1) -> Generator[list[tuple[Session, Round]], None, None]:
         """Decode all sessions, at most `batch` at a time, yielding every round's records.
 
         A session whose `finish` is set, by its text or from outside, leaves before the next round; its neighbours do
