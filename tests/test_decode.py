@@ -177,7 +177,7 @@ def test_without_a_seed_texts_differ_and_greedy_ignores_the_seed():
 
 def test_a_mixed_batch_keeps_greedy_rows_greedy():
     each = [{"temperature": t, "seed": 1} for t in (0, 0.7, 1.5, 0)]
-    for order in itertools.permutations(range(4), 4):
+    for order in ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 1, 2, 0)):
         results = model(script(3), Shape.chain(3), batch=4).generate([PROMPT] * 4, each=[each[i] for i in order])
         for place, which in enumerate(order):
             if each[which]["temperature"] == 0:

@@ -197,7 +197,9 @@ class Shape:
             return self
         if self.branching:
             return Shape.tree(*self.branching[:depth]) if depth > 0 else Shape(0)
-        return replace(self, depth=max(depth, 0), nodes=self.nodes if self.width > 1 else min(self.nodes, max(depth, 0)))
+        return replace(
+            self, depth=max(depth, 0), nodes=self.nodes if self.width > 1 else min(self.nodes, max(depth, 0))
+        )
 
 
 # ── what the target answers, what a rule decides ──────────────────────────────────────────────────────────────────

@@ -1,17 +1,17 @@
 """The exceptions a user can meet, drawn as a tree. Every message is one line: the value, what was expected, what to do.
 
-    TruedraftError
-    ├── InputError                  the request is at fault
-    │   ├── ParameterError          a parameter is out of range or contradicts another
-    │   └── PromptError             an empty prompt, or one that does not fit the context
-    ├── ModelError                  a model is at fault
-    │   ├── UnknownModelError       no catalogue name, folder, file or hub id matches
-    │   ├── DownloadError           the weights could not be fetched
-    │   ├── CorruptModelError       a file is damaged, truncated or incomplete
-    │   ├── UnsupportedModelError   the model cannot be decoded speculatively, with the reason
-    │   └── VocabularyError         target and drafter do not share their token ids
-    ├── OutOfMemoryError            the cache would not fit; said before anything is computed
-    └── LawError                    a rule was given a draft for whose law it is not proved
+TruedraftError
+├── InputError                  the request is at fault
+│   ├── ParameterError          a parameter is out of range or contradicts another
+│   └── PromptError             an empty prompt, or one that does not fit the context
+├── ModelError                  a model is at fault
+│   ├── UnknownModelError       no catalogue name, folder, file or hub id matches
+│   ├── DownloadError           the weights could not be fetched
+│   ├── CorruptModelError       a file is damaged, truncated or incomplete
+│   ├── UnsupportedModelError   the model cannot be decoded speculatively, with the reason
+│   └── VocabularyError         target and drafter do not share their token ids
+├── OutOfMemoryError            the cache would not fit; said before anything is computed
+└── LawError                    a rule was given a draft for whose law it is not proved
 """
 
 __all__ = [

@@ -6,6 +6,7 @@ a tokenizer and two numbers, the vocabulary and the context length.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -147,7 +148,7 @@ def is_batch(prompts: Any) -> bool:
         return False
     if not isinstance(prompts, Sequence) or not prompts:
         raise PromptError(f"the prompt is {prompts!r}: expected text, token ids, chat messages, or a list of those")
-    return not isinstance(prompts[0], int | Mapping)
+    return isinstance(prompts[0], Sequence)
 
 
 def _tokens(prompt: Prompt, facts: Facts) -> list[int]:
@@ -169,7 +170,7 @@ def _tokens(prompt: Prompt, facts: Facts) -> list[int]:
 
 def _ids(prompt: Iterable[Any]) -> list[int]:
     try:
-        return [int(token) for token in prompt]
+        return [operator.index(token) for token in prompt]
     except (TypeError, ValueError):
         raise PromptError(f"the prompt is {prompt!r}: expected text, token ids or chat messages") from None
 

@@ -6,7 +6,7 @@ as long as that token is a child. This page refuses to know any particular rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,9 @@ from torch import Tensor
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
 from truedraft.errors import LawError
 
-__all__ = ["Acceptance", "Site", "descend", "drafted_probability", "residual"]
+__all__ = ["Acceptance", "Site", "descend", "drafted_probability", "drawn_from", "residual", "surplus", "without"]
+
+_LARGEST_RATIO = 1e30
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class Site:
 
     p: Tensor
     q: Tensor | None
-    tokens: tuple[int, ...]
-    position: int
+    tokens: tuple[int, ...] = ()
+    position: int = 0
 
 
 def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, Dice], int]) -> Verdict:
@@ -67,7 +69,7 @@ def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, 
     while True:
         children = tree.children[node]
         drafted = tuple(tree.tokens[child] for child in children)
-        q = draft.q[node] if draft.q is not None else None
+        q = drawn_from(draft, node) if children and draft.q is not None else None
         tokens.append(choose(Site(p[node], q, drafted, p.position + tree.depth[node]), dice))
         if tokens[-1] not in drafted:
             return Verdict(tuple(path), tuple(tokens))
@@ -75,20 +77,47 @@ def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, 
         path.append(node)
 
 
-def drafted_probability(q: Tensor | None, token: int) -> float:
+def drawn_from(draft: Draft, node: int) -> Tensor:
+    """The q [V] from which the first child of `node` was drawn."""
+    row = None if draft.q is None else draft.q[node]
+    if row is None:
+        raise LawError(
+            f"node {node} of a {draft.law} draft has no q: hand over the q that its children were drawn from"
+        )
+    return row
+
+
+def drafted_probability(q: Tensor, token: int) -> float:
     """q(token) of a token that was drawn from q [V]. Raises `LawError` if that is impossible."""
-    probability = 0.0 if q is None else float(q[token])
+    probability = float(q[token])
     if not probability > 0.0:
         raise LawError(f"token {token} was drafted, yet its q is {probability}: hand over the q that it was drawn from")
     return probability
 
 
-def residual(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
-    """[p - ratio q]+ and its mass, neither normalised; p [V] itself where nothing is left.
+def surplus(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
+    """[p - ratio q]+ and its mass, neither normalised; p [V], q [V].
 
-    Nothing is left only if rejection was impossible; in floating point it may happen all the same, and then p is as
-    good as exact. The mass is summed in float64: at V = 150,000 a float32 sum of a small residual is all rounding.
+    The mass is summed in float64: at V = 150,000 a float32 sum of a small surplus is all rounding. A ratio too large for
+    float32 leaves nothing; as infinity times zero it would leave NaN.
     """
+    if ratio > _LARGEST_RATIO:
+        return p, 0.0
     left = torch.sub(p, q, alpha=ratio).clamp_(min=0.0)
-    mass = float(left.sum(dtype=torch.float64))
+    return left, float(left.sum(dtype=torch.float64))
+
+
+def residual(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
+    """What a rejected draft leaves to draw from: the surplus and its mass; p [V] itself where there is none.
+
+    There is none only if rejection was impossible. In floating point it may happen all the same, and then p is as good
+    as exact.
+    """
+    left, mass = surplus(p, q, ratio=ratio)
     return (left, mass) if mass > 0.0 else (p, float(p.sum(dtype=torch.float64)))
+
+
+def without(q: Tensor, tokens: Sequence[int]) -> tuple[Tensor, float]:
+    """q [V] with these tokens at 0, and the mass that is left."""
+    left = q.index_fill(0, torch.tensor(tokens, dtype=torch.long, device=q.device), 0.0)
+    return left, float(left.sum(dtype=torch.float64))

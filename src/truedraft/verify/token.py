@@ -13,36 +13,42 @@ interchangeable: each is proved for its own law. O(V) a tested sibling.
 
 from __future__ import annotations
 
-import torch
+from functools import partial
+
+from torch import Tensor
 
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
-from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, residual
+from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, residual, without
 
 __all__ = ["RULE", "choose", "verify"]
 
 
 def choose(site: Site, dice: Dice, *, replace: bool) -> int:
-    """The next token after one node whose children were drawn with or without replacement.
+    """The next token after one node whose children were drawn with (`replace`) or without replacement."""
+    if site.q is None:
+        return dice.categorical(site.p)
+    token, weights = _test(site, site.q, dice, replace=replace)
+    return dice.categorical(weights) if token is None else token
+
+
+def _test(site: Site, q: Tensor, dice: Dice, *, replace: bool) -> tuple[int | None, Tensor]:
+    """The first sibling that stands, or None, and what is left of p.
 
     p and q stay unnormalised with their masses aside, which saves a pass over the vocabulary a sibling.
     """
-    p, p_mass, q, q_mass = site.p, 1.0, site.q, 1.0
+    p, p_mass, q_mass = site.p, 1.0, 1.0
     for place, token in enumerate(site.tokens):
-        drawn = drafted_probability(q, token)
-        assert q is not None
-        if dice.coin(float(p[token]) * q_mass / (drawn * p_mass)):
-            return token
+        if dice.coin(float(p[token]) * q_mass / (drafted_probability(q, token) * p_mass)):
+            return token, p
         p, p_mass = residual(p, q, ratio=p_mass / q_mass)
         if not replace and place + 1 < len(site.tokens):
-            q = q.index_fill(0, torch.tensor([token], device=q.device), 0.0)
-            q_mass = float(q.sum(dtype=torch.float64))
-    return dice.categorical(p)
+            q, q_mass = without(q, [token])
+    return None, p
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:
-    """Descend while one of the siblings is accepted."""
-    replace = draft.law is Law.SAMPLED
-    return descend(draft, p, dice, lambda site, dice: choose(site, dice, replace=replace))
+    """Descend while one of the siblings stands."""
+    return descend(draft, p, dice, partial(choose, replace=draft.law is Law.SAMPLED))
 
 
 RULE = Acceptance("token", verify, frozenset({Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT}))

@@ -1,0 +1,82 @@
+"""Attention masks of a pass: which slots each new node may attend to.
+
+transformers models state each layer type's rule (causal, sliding window, ...) as a function of two indices and ask
+the mask function registered for their attention to evaluate it. The ones here evaluate it on positions instead of
+slots and cut it down to the node's own ancestors, which makes every rule right for trees, for rows of different
+lengths and beyond a window, without knowing any model. Outside of a pass they are transformers' own.
+
+Masks are additive, in the model's dtype: eager attention adds whatever it is given, so a bool mask would be wrong
+there without any error. An attention that wants no mask (its function reads `passes.current`) is not registered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function, eager_mask, sdpa_mask
+
+from truedraft.targets.passes import Pass, ancestors, current
+
+__all__ = ["MASKED_ATTENTION", "additive_mask"]
+
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(row, head, position of the query, position of the key) -> may it attend; tensors that broadcast."""
+
+_ALIGNMENT = 16  # elements; fused CUDA kernels copy a mask whose rows do not start at a multiple of 16 bytes
+
+
+def additive_mask(what: Pass, rule: MaskFunction, *, dtype: torch.dtype) -> Tensor:
+    """[B, 1, W, S]: 0 where a new node may attend, the lowest finite number elsewhere.
+
+    A padding node may attend to what stands at position 0, so that its softmax is finite.
+    """
+    rows = torch.arange(len(what.spans), device=what.device).view(-1, 1, 1, 1)
+    queries, keys = what.positions[:, None, :, None], what.slot_positions[:, None, None, :]
+    allowed = rule(rows, torch.zeros_like(rows), queries, keys).expand(len(what.spans), 1, what.width, what.extent)
+    if not all(span.is_chain for span in what.spans):
+        allowed = allowed & _ancestry(what).to(what.device)
+    lowest = torch.finfo(dtype).min
+    aligned = -(-what.extent // _ALIGNMENT) * _ALIGNMENT
+    mask = torch.full((len(what.spans), 1, what.width, aligned), lowest, dtype=dtype, device=what.device)
+    return mask[..., : what.extent].masked_fill_(allowed, 0)
+
+
+def _ancestry(what: Pass) -> Tensor:
+    """Bool [B, 1, W, S]: false where a new node faces an uncommitted node that is not its ancestor."""
+    allowed = torch.ones(len(what.spans), 1, what.width, what.extent, dtype=torch.bool)
+    for row, span in zip(allowed, what.spans, strict=True):
+        nodes = len(span.parents)
+        row[0, : span.fresh, span.base : span.base + nodes] = ancestors(span.parents)[nodes - span.fresh :]
+    return allowed
+
+
+def _needs_no_mask(what: Pass, rule: MaskFunction, local_size: int | None) -> bool:
+    """Whether every new node is alone in its row and may attend to every slot."""
+    rule_holds = rule is causal_mask_function if local_size is None else what.extent <= local_size
+    return what.width == 1 and what.is_flush and rule_holds
+
+
+def _masks_of_a_pass(outside: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    """A mask function for transformers' interface: the current pass's masks, or what `outside` makes if none runs."""
+
+    def mask(*args: Any, **kwargs: Any) -> Tensor | None:
+        what = current()
+        if what is None:
+            return outside(*args, **kwargs)
+        rule = kwargs["mask_function"]
+        if _needs_no_mask(what, rule, kwargs.get("local_size")):
+            return None
+        return additive_mask(what, rule, dtype=kwargs["dtype"])
+
+    return mask
+
+
+MASKED_ATTENTION = {"sdpa": _masks_of_a_pass(sdpa_mask), "eager": _masks_of_a_pass(eager_mask)}
+"""The attention implementations of transformers that take the masks made here."""
+
+for _name, _mask in MASKED_ATTENTION.items():
+    AttentionMaskInterface.register(_name, _mask)

@@ -1,0 +1,145 @@
+"""The slot cache: keys and values of all layers in buffers that are allocated once and written in place.
+
+transformers' own caches concatenate at every step and know one length for all rows. Here every row has its own
+length, a pass writes each row's new nodes behind what it holds, and attention gets views of the slots in use. This
+file refuses to know tokens and trees: who sits in which slot is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from truedraft.targets.passes import Pass
+
+__all__ = ["HeadShape", "SlotCache", "SlotLayer"]
+
+HeadShape = tuple[int, int]
+"""(heads, head_dim) of one layer's keys or values."""
+
+
+class SlotLayer(CacheLayerMixin):
+    """One layer's share of the pass that is running."""
+
+    is_sliding = False
+    """Every layer keeps every slot; a window is the mask's business, so nothing is lost that a rollback needs."""
+
+    targets: tuple[Tensor, Tensor]
+    """Where the new keys and values go: views [B, heads, W, dim], or [R, C, heads, dim] if `cells` is set."""
+    views: tuple[Tensor, Tensor]
+    """What attention sees: views [B, heads, S, dim], or [R, heads, S, dim] if `rows` is set."""
+    cells: tuple[Tensor, Tensor] | None = None
+    """(row, slot) [B, W] of the new nodes, where they do not start at the same slot of neighbouring rows."""
+    rows: Tensor | None = None
+    """[B] the rows, where they are not neighbours."""
+    width: int = 0
+    """W."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write the new keys and values [B, heads, W, dim]; returns all that the pass may see [B, heads, S, dim]."""
+        for target, new in zip(self.targets, (key_states, value_states), strict=True):
+            if self.cells is None:
+                target.copy_(new)
+            else:
+                target.index_put_(self.cells, new.transpose(1, 2))
+        if self.rows is None:
+            return self.views
+        keys, values = self.views
+        return keys.index_select(0, self.rows), values.index_select(0, self.rows)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing is left to do at the first update."""
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(S, 0): how many slots attention sees, from the first one on."""
+        return self.views[0].shape[2], 0
+
+    def get_seq_length(self) -> int:
+        """The slots in use before the pass; models ask only when they are given no position ids."""
+        return self.views[0].shape[2] - self.width
+
+    def get_max_length(self) -> int:
+        """No limit of its own."""
+        return -1
+
+
+class SlotCache(Cache):
+    """Buffers for R rows of C slots, C the capacity.
+
+    shapes: of layer 0's keys, its values, layer 1's keys, and so on. Layers of equal shapes share one buffer
+    [n, R, heads, C, dim], so that moving a row's slots is one operation for all of them.
+    """
+
+    def __init__(self, shapes: Sequence[HeadShape], *, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__(layers=[SlotLayer() for _ in shapes[::2]])
+        self._kinds = {shape: [i for i, other in enumerate(shapes) if other == shape] for shape in dict.fromkeys(shapes)}
+        self._buffers = [torch.zeros(len(kind), 0, 0, 0, 0) for kind in self._kinds.values()]
+        self.dtype, self.device = dtype, device
+        self.rows = self.capacity = 0
+
+    def size(self, rows: int, capacity: int) -> int:
+        """Bytes of buffers for so many rows of so many slots."""
+        numbers = sum(heads * dim * len(kind) for (heads, dim), kind in self._kinds.items())
+        return numbers * rows * capacity * self.dtype.itemsize
+
+    def resize(self, rows: int, capacity: int) -> None:
+        """Reallocate; rows and slots that exist before and after keep their content."""
+        both = (slice(None), slice(min(rows, self.rows)), slice(None), slice(min(capacity, self.capacity)))
+        for index, (heads, dim) in enumerate(self._kinds):
+            before = self._buffers[index]
+            buffer = torch.zeros(len(before), rows, heads, capacity, dim, dtype=self.dtype, device=self.device)
+            if self.rows and self.capacity:
+                buffer[both] = before[both]
+            self._buffers[index] = buffer
+        self.rows, self.capacity = rows, capacity
+
+    def begin(self, what: Pass) -> None:
+        """Point every layer at the slots that the pass writes and sees."""
+        rows, starts = [span.row for span in what.spans], [span.start for span in what.spans]
+        neighbours = rows[-1] - rows[0] == len(rows) - 1
+        aligned = neighbours and len(set(starts)) == 1
+        span = slice(rows[0], rows[-1] + 1) if neighbours else slice(None)
+        self._point(
+            [
+                buffer[:, span, :, starts[0] : starts[0] + what.width] if aligned else buffer.transpose(2, 3)
+                for buffer in self._buffers
+            ],
+            [buffer[:, span, :, : what.extent] for buffer in self._buffers],
+        )
+        index = torch.tensor(rows, device=self.device)
+        slots = torch.tensor(starts, device=self.device)[:, None] + torch.arange(what.width, device=self.device)
+        for layer in self.layers:
+            layer.cells = None if aligned else (index[:, None], slots)
+            layer.rows = None if neighbours else index
+            layer.width = what.width
+
+    def _point(self, targets: Sequence[Tensor], views: Sequence[Tensor]) -> None:
+        """Hand each layer its part of the stacked views [n, ...], one pair per kind of layer."""
+        ordered: dict[int, tuple[Tensor, Tensor]] = {}
+        for kind, target, view in zip(self._kinds.values(), targets, views, strict=True):
+            ordered.update(zip(kind, zip(target.unbind(), view.unbind(), strict=True), strict=True))
+        for number, layer in enumerate(self.layers):
+            (keys_at, keys), (values_at, values) = ordered[2 * number], ordered[2 * number + 1]
+            layer.targets, layer.views = (keys_at, values_at), (keys, values)
+
+    def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
+        """Move these slots of a row, ascending and none before `start`, to start, start + 1, ..."""
+        index = torch.tensor(slots, device=self.device)
+        for buffer in self._buffers:
+            buffer[:, row, :, start : start + len(slots)] = buffer[:, row].index_select(2, index)
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` slots of one row over another's."""
+        for buffer in self._buffers:
+            buffer[:, target, :, :length] = buffer[:, source, :, :length]
+
+    def swap_rows(self, one: int, other: int, length: int) -> None:
+        """Exchange the first `length` slots of two rows."""
+        for buffer in self._buffers:
+            kept = buffer[:, one, :, :length].clone()
+            buffer[:, one, :, :length] = buffer[:, other, :, :length]
+            buffer[:, other, :, :length] = kept
