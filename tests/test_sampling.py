@@ -93,7 +93,8 @@ def test_presence_and_frequency_penalties_count_the_output_only():
 
 def test_every_node_counts_its_own_drafted_tokens():
     tree = Tree((0, 4, 4, 4, 5), (-1, 0, 1, 2, 1))  # 0 - 4 - 4 - 4, and 5 beside the second 4
-    p = sampler(prompt_length=1, temperature=1, frequency_penalty=1).distributions([0], tree, torch.zeros(5, VOCABULARY))
+    mine = sampler(prompt_length=1, temperature=1, frequency_penalty=1)
+    p = mine.distributions([0], tree, torch.zeros(5, VOCABULARY))
     penalties = [float((p[node][4] / p[node][0]).log()) for node in range(5)]
     assert penalties == pytest.approx([0, -1, -2, -3, -1], abs=1e-6)
     assert float((p[4][5] / p[4][0]).log()) == pytest.approx(-1, abs=1e-6)

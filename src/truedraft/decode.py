@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import perf_counter
 
 import torch
@@ -167,5 +168,5 @@ def _logprobs(logits: torch.Tensor, token: int, count: int) -> TokenLogprobs:
 
 def _timings(ticks: Sequence[float]) -> Timings:
     """From the clock's readings around shape, draft, target, rule and the rest of a round."""
-    shape, draft, target, rule, rest = (after - before for before, after in zip(ticks, ticks[1:], strict=False))
+    shape, draft, target, rule, rest = (after - before for before, after in pairwise(ticks))
     return Timings(draft=draft, target=target, rule=rule, rest=shape + rest)
