@@ -1,0 +1,3 @@
+"""Measuring: the prompts that loads are made of."""
+
+__all__: list[str] = []

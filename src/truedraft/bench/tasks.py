@@ -1,0 +1,67 @@
+"""Prompts to measure with: small sets that ship with the package, or any JSON-lines file.
+
+A row needs `prompt` (text) or `turns` (the first is taken); other fields are kept for grouping. This file refuses to
+know models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from truedraft.errors import ParameterError
+
+__all__ = ["SHIPPED", "TaskPrompt", "read_prompts"]
+
+SHIPPED = ("copy", "free")
+"""copy: edit and fix given code, so that the answer repeats the prompt. free: open questions."""
+
+
+@dataclass(frozen=True)
+class TaskPrompt:
+    """One user message to answer."""
+
+    id: str
+    text: str
+    category: str = ""
+
+
+def read_prompts(source: str | Path, *, limit: int | None = None, category: str | None = None) -> list[TaskPrompt]:
+    """The first `limit` prompts of a shipped set or a file, of one category if given.
+
+    Raises `ParameterError` for a file that cannot be read, a row without a prompt (naming its line), or no rows at all.
+    """
+    rows = [row for row in _rows(source) if category is None or row.category == category]
+    if not rows:
+        raise ParameterError(f"{source} has no prompts{f' of category {category!r}' if category else ''}")
+    return rows[:limit]
+
+
+def _rows(source: str | Path) -> Iterator[TaskPrompt]:
+    for number, line in enumerate(_text(source).splitlines(), start=1):
+        if line.strip():
+            yield _row(line, f"{source}, line {number}")
+
+
+def _text(source: str | Path) -> str:
+    if source in SHIPPED:
+        return resources.files("truedraft.bench").joinpath(f"prompts/{source}.jsonl").read_text(encoding="utf-8")
+    try:
+        return Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(SHIPPED)
+        raise ParameterError(f"prompts {str(source)!r} cannot be read ({error}): expected {known} or a file") from error
+
+
+def _row(line: str, where: str) -> TaskPrompt:
+    try:
+        row = json.loads(line)
+        text = row["prompt"] if "prompt" in row else row["turns"][0]
+        if not isinstance(text, str) or not text:
+            raise TypeError
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise ParameterError(f"{where} is not an object with a prompt (text) or turns: {line[:80]!r}") from None
+    return TaskPrompt(str(row.get("id", row.get("question_id", where))), text, str(row.get("category", "")))

@@ -1,0 +1,195 @@
+"""From names to objects: `load` finds a target, its drafter, a rule and a policy and joins them into a `Model`.
+
+The only place that knows every kind. A new drafter is one function here and one line in `DRAFTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from truedraft.drafters.model import ModelDrafter
+from truedraft.drafters.ngram import NgramDrafter
+from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.vocabulary import check_vocabulary
+from truedraft.planning.fixed import Fixed
+from truedraft.targets.load import load_model, load_tokenizer
+from truedraft.targets.torch_target import TorchTarget
+from truedraft.verify.auto import rule_named
+
+from truedraft.core import Drafter, Rule, Shape
+from truedraft.decode import Decoder
+from truedraft.errors import ParameterError
+from truedraft.model import Model
+from truedraft.models import Progress, resolve
+from truedraft.request import Facts
+from truedraft.targets.cached import CachedModel
+
+__all__ = ["DEFAULT_MODEL", "DRAFTERS", "Options", "load", "parse_shape"]
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to load and run a model.
+
+    drafter: a name of `DRAFTERS`. draft_model: the small model, for drafter "model". draft_tokens: depth of a chain or
+    tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow that many nodes.
+    rule: "auto" or the name of an acceptance rule. dtype, device: "auto" is float32 on a CPU, and on a GPU the type
+    the weights are stored in. attention: "auto", "sdpa" or "eager". batch: most prompts decoded at once.
+    threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
+    """
+
+    drafter: str = "ngram"
+    draft_model: str | Path | None = None
+    draft_tokens: int | None = None
+    tree: str | None = None
+    rule: str = "auto"
+    dtype: str = "auto"
+    device: str = "auto"
+    attention: str = "auto"
+    batch: int = 8
+    threads: int | None = None
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    offline: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """From keyword arguments, checked; an unknown name is an error that lists the known ones."""
+        known = {entry.name for entry in fields(cls)}
+        if unknown := sorted(set(options) - known):
+            raise ParameterError(f"unknown option {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        if self.drafter not in DRAFTERS:
+            raise ParameterError(f"drafter is {self.drafter!r}: expected one of {', '.join(DRAFTERS)}")
+        if self.draft_model is not None and self.drafter != "model":
+            raise ParameterError(f"draft_model is given with drafter {self.drafter!r}: it belongs to drafter 'model'")
+        for name in ("batch", "threads", "draft_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ParameterError(f"{name} is {value}: expected at least 1")
+        if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):
+            raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
+
+
+def load(
+    target: str | Path | torch.nn.Module = DEFAULT_MODEL,
+    *,
+    tokenizer: Any = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Model:
+    """A model ready to write.
+
+    target: a catalogue name, a local folder, a GGUF file, a hub id, or a transformers model already in memory (then
+    with its tokenizer, if text is wanted). options: see `Options`. Raises `ModelError` and `ParameterError`.
+    """
+    chosen = Options.of(options)
+    shape = parse_shape(chosen.draft_tokens, chosen.tree)
+    rule = rule_named(chosen.rule)
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    if isinstance(target, torch.nn.Module):
+        cache, name = CachedModel(target), type(target).__name__
+    else:
+        cache, tokenizer = _loaded(target, tokenizer, chosen, progress)
+        name = str(target)
+    facts = _facts(cache, tokenizer)
+    return assemble(Kit(chosen, cache, facts, progress), rule, shape, name=name)
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What the makers of drafters work with."""
+
+    options: Options
+    target: CachedModel
+    facts: Facts
+    progress: Progress | None = None
+
+
+def assemble(kit: Kit, rule: Rule, shape: Shape | None, *, name: str) -> Model:
+    """The parts joined."""
+    drafter, usual = DRAFTERS[kit.options.drafter](kit)
+    decoder = Decoder(TorchTarget(kit.target), drafter, rule, Fixed(shape or usual))
+    return Model(decoder, kit.facts, batch=kit.options.batch, name=name)
+
+
+def parse_shape(draft_tokens: int | None, tree: str | None) -> Shape | None:
+    """The shape that a user asked for; None where they left it to the drafter."""
+    if tree is None:
+        return None if draft_tokens is None else Shape.chain(draft_tokens)
+    try:
+        numbers = [int(part) for part in tree.lower().split("x")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ParameterError(
+            f"tree is {tree!r}: expected children a level such as 3x2x1, or a number of nodes such as 16"
+        )
+    if len(numbers) == 1 and "x" not in tree.lower():
+        return Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
+    return Shape.tree(*numbers)
+
+
+_DYNAMIC_DEPTH = 8
+_DYNAMIC_WIDTH = 4
+
+
+def _loaded(name: str | Path, tokenizer: Any, options: Options, progress: Progress | None) -> tuple[CachedModel, Any]:
+    """The model and tokenizer behind a name."""
+    folder = resolve(str(name), progress=progress, offline=options.offline, allow_pickle=options.allow_pickle)
+    cache = load_model(
+        folder,
+        dtype=options.dtype,
+        device=options.device,
+        attention=options.attention,
+        trust_remote_code=options.trust_remote_code,
+        allow_pickle=options.allow_pickle,
+    )
+    return cache, tokenizer or load_tokenizer(folder, trust_remote_code=options.trust_remote_code)
+
+
+def _facts(cache: CachedModel, tokenizer: Any) -> Facts:
+    """Vocabulary, context and end tokens of a loaded model. Ids past the tokenizer's own are padding."""
+    known = cache.vocab_size if tokenizer is None else min(len(tokenizer), cache.vocab_size)
+    return Facts(known, cache.context_length, frozenset(_end_tokens(cache.model, tokenizer)), tokenizer)
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """From the generation config, else the model's config, else the tokenizer."""
+    sources = (getattr(model, "generation_config", None), model.config, tokenizer)
+    for found in (getattr(source, "eos_token_id", None) for source in sources):
+        if found is not None:
+            return [found] if isinstance(found, int) else list(found)
+    return []
+
+
+# ── the catalogue of drafters: name -> the drafter and the shape it is usually given ──────────────────────────────
+
+
+def _none(kit: Kit) -> tuple[Drafter, Shape]:
+    return NoDrafter(), Shape(0)
+
+
+def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
+    return NgramDrafter(), Shape.chain(8)
+
+
+def _model(kit: Kit) -> tuple[Drafter, Shape]:
+    if kit.options.draft_model is None:
+        raise ParameterError("drafter 'model' needs draft_model: the name, folder or file of a smaller model")
+    cache, tokenizer = _loaded(kit.options.draft_model, None, kit.options, kit.progress)
+    if kit.facts.tokenizer is not None and tokenizer is not None:
+        check_vocabulary(kit.facts.tokenizer, tokenizer)
+    return ModelDrafter(cache, vocabulary=kit.target.vocab_size), Shape.chain(4)
+
+
+DRAFTERS: Mapping[str, Callable[[Kit], tuple[Drafter, Shape]]] = {"none": _none, "ngram": _ngram, "model": _model}
