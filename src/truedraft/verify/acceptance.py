@@ -98,8 +98,8 @@ def drafted_probability(q: Tensor, token: int) -> float:
 def surplus(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
     """[p - ratio q]+ and its mass, neither normalised; p [V], q [V].
 
-    The mass is summed in float64: at V = 150,000 a float32 sum of a small surplus is all rounding. A ratio too large for
-    float32 leaves nothing; as infinity times zero it would leave NaN.
+    The mass is summed in float64: at V = 150,000 a float32 sum of a small surplus is all rounding. A ratio too large
+    for float32 leaves nothing; as infinity times zero it would leave NaN.
     """
     if ratio > _LARGEST_RATIO:
         return p, 0.0

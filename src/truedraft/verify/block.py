@@ -24,7 +24,7 @@ __all__ = ["RULE", "verify"]
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:
-    """Keep the longest prefix that passes. The tests are independent, so they start at the end and stop at a success."""
+    """Keep the longest prefix that passes. The tests are independent, so they begin with the longest."""
     tokens, kept = draft.tree.tokens[1:], _kept(draft, p)
     tau = len(kept) - 1
     while True:

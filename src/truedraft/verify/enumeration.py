@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from truedraft import drawing
-from truedraft.core import Dice, Draft, Law, Rule, Tree
+from truedraft.core import Dice, Draft, Law, Rule, Tree, Verdict
 from truedraft.errors import ParameterError
 
 __all__ = [
@@ -55,11 +55,13 @@ class ExhaustiveDice:
     def coin(self, probability: float) -> bool:
         """True or false, each if its probability is positive."""
         sure = min(max(probability, 0.0), 1.0)
-        return self.categorical(torch.tensor([1.0 - sure, sure], dtype=torch.float64)) == 1
+        return self._pick([1.0 - sure, sure]) == 1
 
     def categorical(self, weights: Tensor) -> int:
         """Each index of positive weight [V] in turn. Raises `ParameterError` where no draw is possible."""
-        chances = weights.tolist()
+        return self._pick(weights.tolist())
+
+    def _pick(self, chances: list[float]) -> int:
         if not all(0.0 <= chance < float("inf") for chance in chances) or not any(chances):
             raise ParameterError(f"weights must be finite, not negative and not all zero, got {chances}")
         options = [index for index, chance in enumerate(chances) if chance > 0.0]
@@ -141,16 +143,16 @@ def _children(law: Law, q: Tensor, k: int, dice: Dice) -> list[int]:
 def emitted_law(rule: Rule, drafting: Drafting, p: Table, q: Table, *, length: int, rounds: int = 1) -> JointLaw:
     """The law of the first `length` tokens that follow the text (0,): drafted and verified in `rounds`, then from p."""
 
-    def play(dice: Dice) -> Text:
-        text: Text = (0,)
-        for _ in range(rounds):
-            draft = drafting(q, text, dice)
-            text += rule.verify(draft, Rows(p, text, draft.tree), dice).tokens
-        return text[: 1 + length]
-
-    law: dict[Text, float] = defaultdict(float)
-    for chance, text in outcomes(play):
-        law[text] += chance
+    law: dict[Text, float] = {(0,): 1.0}
+    for _ in range(rounds):
+        after: dict[Text, float] = defaultdict(float)
+        for text, chance in law.items():
+            if len(text) > length:
+                after[text] += chance
+                continue
+            for part, (_, verdict) in outcomes(partial(_round, rule, drafting, p, q, text)):
+                after[(text + verdict.tokens)[: length + 1]] += chance * part
+        law = after
     return _complete(law, p, length)
 
 
@@ -174,11 +176,13 @@ def _complete(law: Mapping[Text, float], p: Table, length: int) -> JointLaw:
 def expected_accepted(rule: Rule, drafting: Drafting, p: Table, q: Table) -> float:
     """Drafted tokens accepted in one round after the text (0,), on average."""
 
-    def play(dice: Dice) -> int:
-        draft = drafting(q, (0,), dice)
-        return len(rule.verify(draft, Rows(p, (0,), draft.tree), dice).path)
+    rounds = outcomes(partial(_round, rule, drafting, p, q, (0,)))
+    return sum(chance * len(verdict.path) for chance, (_, verdict) in rounds)
 
-    return sum(chance * accepted for chance, accepted in outcomes(play))
+
+def _round(rule: Rule, drafting: Drafting, p: Table, q: Table, text: Text, dice: Dice) -> tuple[Draft, Verdict]:
+    draft = drafting(q, text, dice)
+    return draft, rule.verify(draft, Rows(p, text, draft.tree), dice)
 
 
 def total_variation(one: JointLaw, other: JointLaw) -> float:
