@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AttentionMaskInterface
-from transformers.masking_utils import causal_mask_function, eager_mask, sdpa_mask
+from transformers.masking_utils import eager_mask, sdpa_mask
 
 from truedraft.targets.passes import Pass, ancestors, current
 
@@ -54,12 +54,6 @@ def _ancestry(what: Pass) -> Tensor:
     return allowed
 
 
-def _needs_no_mask(what: Pass, rule: MaskFunction, local_size: int | None) -> bool:
-    """Whether every new node is alone in its row and may attend to every slot."""
-    rule_holds = rule is causal_mask_function if local_size is None else what.extent <= local_size
-    return what.width == 1 and what.is_flush and rule_holds
-
-
 def _masks_of_a_pass(outside: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
     """A mask function for transformers' interface: the current pass's masks, or what `outside` makes if none runs."""
 
@@ -67,10 +61,11 @@ def _masks_of_a_pass(outside: Callable[..., Tensor | None]) -> Callable[..., Ten
         what = current()
         if what is None:
             return outside(*args, **kwargs)
-        rule = kwargs["mask_function"]
-        if _needs_no_mask(what, rule, kwargs.get("local_size")):
+        window = kwargs.get("local_size")
+        plain = kwargs.get("allow_is_causal_skip", True) and (window is None or what.extent <= window)
+        if plain and what.width == 1 and what.is_flush:  # every new node may attend to every slot
             return None
-        return additive_mask(what, rule, dtype=kwargs["dtype"])
+        return additive_mask(what, kwargs["mask_function"], dtype=kwargs["dtype"])
 
     return mask
 

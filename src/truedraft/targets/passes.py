@@ -14,7 +14,7 @@ Slots of a row, here with 4 committed tokens, 2 uncommitted nodes of an earlier 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-__all__ = ["Pass", "Span", "ancestors", "current", "running"]
+__all__ = ["Pass", "Span", "ancestors", "current", "depths_after", "running"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,14 @@ class Pass:
             if not span.is_chain:
                 row[span.base : span.base + len(span.parents)] = span.base + torch.tensor(span.depths)
         return positions.to(self.device)
+
+
+def depths_after(depths: Sequence[int], parents: Sequence[int]) -> tuple[int, ...]:
+    """The depths of nodes that are there already, and of new ones with these parents."""
+    result = list(depths)
+    for parent in parents:
+        result.append(result[parent] + 1 if parent >= 0 else 0)
+    return tuple(result)
 
 
 @lru_cache(maxsize=256)

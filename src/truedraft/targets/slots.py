@@ -39,6 +39,9 @@ class SlotLayer(CacheLayerMixin):
     width: int = 0
     """W."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new keys and values [B, heads, W, dim]; returns all that the pass may see [B, heads, S, dim]."""
         for target, new in zip(self.targets, (key_states, value_states), strict=True):
@@ -75,8 +78,11 @@ class SlotCache(Cache):
     """
 
     def __init__(self, shapes: Sequence[HeadShape], *, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__(layers=[SlotLayer() for _ in shapes[::2]])
-        self._kinds = {shape: [i for i, other in enumerate(shapes) if other == shape] for shape in dict.fromkeys(shapes)}
+        self._layers = [SlotLayer() for _ in shapes[::2]]
+        super().__init__(layers=[*self._layers])
+        self._kinds: dict[HeadShape, list[int]] = {}
+        for index, shape in enumerate(shapes):
+            self._kinds.setdefault(shape, []).append(index)
         self._buffers = [torch.zeros(len(kind), 0, 0, 0, 0) for kind in self._kinds.values()]
         self.dtype, self.device = dtype, device
         self.rows = self.capacity = 0
@@ -112,7 +118,7 @@ class SlotCache(Cache):
         )
         index = torch.tensor(rows, device=self.device)
         slots = torch.tensor(starts, device=self.device)[:, None] + torch.arange(what.width, device=self.device)
-        for layer in self.layers:
+        for layer in self._layers:
             layer.cells = None if aligned else (index[:, None], slots)
             layer.rows = None if neighbours else index
             layer.width = what.width
@@ -122,7 +128,7 @@ class SlotCache(Cache):
         ordered: dict[int, tuple[Tensor, Tensor]] = {}
         for kind, target, view in zip(self._kinds.values(), targets, views, strict=True):
             ordered.update(zip(kind, zip(target.unbind(), view.unbind(), strict=True), strict=True))
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate(self._layers):
             (keys_at, keys), (values_at, values) = ordered[2 * number], ordered[2 * number + 1]
             layer.targets, layer.views = (keys_at, values_at), (keys, values)
 

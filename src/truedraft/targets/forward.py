@@ -1,0 +1,56 @@
+"""One call of a transformers model on a pass.
+
+This file knows how transformers is called and what it answers, nothing of rows and sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from truedraft.targets.passes import Pass, running
+
+__all__ = ["features_of", "logits_of", "run_model"]
+
+
+def run_model(
+    model: Any,
+    what: Pass,
+    tokens: Sequence[Sequence[int]],
+    cache: Cache,
+    *,
+    taps: Sequence[int] = (),
+    scored: bool = True,
+) -> Any:
+    """Run the model on tokens [n] of every span; its output. Unless scored, the head is left out."""
+    ids = [[*row, *[row[-1]] * (what.width - len(row))] for row in tokens]
+    options: dict[str, Any] = {}
+    if scored and what.is_padded:  # padding needs no logits
+        real = torch.arange(what.width) < torch.tensor([span.fresh for span in what.spans])[:, None]
+        options["logits_to_keep"] = real.to(what.device)
+    with running(what):
+        return (model if scored else model.get_decoder())(
+            input_ids=torch.tensor(ids, device=what.device),
+            position_ids=what.positions,
+            cache=cache,
+            use_cache=True,
+            output_hidden_states=list(taps) if taps else None,
+            **options,
+        )
+
+
+def logits_of(output: Any, what: Pass) -> list[Tensor]:
+    """The logits [n, V] of every span's new nodes."""
+    if what.is_padded:
+        return list(output.logits.split([span.fresh for span in what.spans]))
+    return list(output.logits.unbind())
+
+
+def features_of(output: Any, what: Pass, taps: Sequence[int]) -> list[Tensor]:
+    """The tapped hidden states [n, T, H] of every span's new nodes; there is at least one tap."""
+    stacked = torch.stack([output.hidden_states[tap] for tap in taps], dim=2)
+    return [row[: span.fresh] for row, span in zip(stacked, what.spans, strict=True)]
