@@ -1,0 +1,3 @@
+"""Whatever bets on the next tokens, one file a kind."""
+
+__all__: list[str] = []
