@@ -20,10 +20,11 @@ FOUNDATION = {
     "errors": "",
     "core": "errors",
     "noise": "core",
+    "dice": "noise",
     "drawing": "core",
     "text": "core",
     "sampling": "noise drawing",
-    "request": "sampling text",
+    "request": "sampling text dice",
     "verify": "sampling",
     "decode": "verify",
     "results": "core",
@@ -47,6 +48,7 @@ HEART = [
     "errors",
     "core",
     "noise",
+    "dice",
     "drawing",
     "text",
     "sampling",
@@ -60,7 +62,25 @@ HEART = [
 """Parts that know no model: of the world outside they import the standard library and these two only."""
 HEART_IMPORTS = {"torch", "numpy"}
 
-PUBLIC: list[str] = []
+PUBLIC = [
+    "Chunk",
+    "CorruptModelError",
+    "DownloadError",
+    "InputError",
+    "LawError",
+    "Model",
+    "ModelError",
+    "OutOfMemoryError",
+    "ParameterError",
+    "PromptError",
+    "Result",
+    "Stream",
+    "TruedraftError",
+    "UnknownModelError",
+    "UnsupportedModelError",
+    "VocabularyError",
+    "load",
+]
 """What `from truedraft import ...` offers."""
 
 LONGER_FILES = {

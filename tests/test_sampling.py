@@ -17,8 +17,9 @@ from transformers import (
 )
 
 from truedraft.core import Tree
+from truedraft.dice import RandomDice
 from truedraft.errors import ParameterError, UnsupportedModelError
-from truedraft.sampling import ParameterSampler, RandomDice, SamplingParameters, one_hot
+from truedraft.sampling import ParameterSampler, SamplingParameters, one_hot
 
 VOCABULARY = 12
 

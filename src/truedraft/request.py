@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from truedraft.core import Session
+from truedraft.dice import RandomDice
 from truedraft.errors import ParameterError, PromptError
-from truedraft.sampling import ParameterSampler, Processor, RandomDice, SamplingParameters
+from truedraft.sampling import ParameterSampler, Processor, SamplingParameters
 from truedraft.text import EndRules, TextEnding
 
 __all__ = ["Facts", "Parameters", "Prompt", "Tokenizer", "is_batch", "make_session"]

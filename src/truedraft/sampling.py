@@ -1,9 +1,8 @@
-"""From logits and a history to the distribution that a token is drawn from, and the dice that draw it.
+"""From logits and a history to the distribution that a token is drawn from.
 
-One function of (logits, history) serves the target and every drafter, so what the one samples with the other samples
-with. Processors run in the order of transformers: repetition penalty, presence and frequency penalty, logit bias, bad
-words, minimum length, custom processors, then temperature, top-k, top-p, min-p. This file refuses to know models,
-drafts' laws and acceptance rules.
+One function of (logits, history) serves the target and every drafter, so that both sample alike. The order is that of
+transformers: repetition, presence and frequency penalty, logit bias, bad words, minimum length, custom processors,
+temperature, top-k, top-p, min-p. This file refuses to know models, drafts' laws and acceptance rules.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +25,6 @@ __all__ = [
     "ParameterBranch",
     "ParameterSampler",
     "Processor",
-    "RandomDice",
     "SamplingParameters",
     "one_hot",
 ]
@@ -208,7 +205,6 @@ class NodeDistributions:
         self._branches = {0: root}
         self._rows: dict[int, Tensor] = {}
         self.position = root.position
-        """Absolute index of the token that follows node 0."""
 
     def __getitem__(self, node: int) -> Tensor:
         """p [V] after `node`."""
@@ -223,32 +219,6 @@ class NodeDistributions:
             _ = self[parent]
             self._branches[node] = self._branches[parent].child(self._tree.tokens[node])
         return self._branches[node]
-
-
-class RandomDice:
-    """`core.Dice` from a seed: its own counter-based stream (Philox), so one sequence never disturbs another's.
-
-    seed None takes fresh entropy from the operating system.
-    """
-
-    def __init__(self, seed: int | None = None) -> None:
-        if seed is not None and seed < 0:
-            raise ParameterError(f"seed is {seed}: expected 0 or more")
-        self._stream = np.random.Generator(np.random.Philox(seed))
-
-    def coin(self, probability: float) -> bool:
-        """True with this probability."""
-        return bool(self._stream.random() < probability)
-
-    def categorical(self, weights: Tensor) -> int:
-        """An index of weights [V], by inverting their cumulative sum in float64."""
-        cumulative = weights.double().cumsum(0)
-        total = float(cumulative[-1])
-        if not 0 < total < math.inf:
-            raise ParameterError(f"weights to draw from sum to {total}: expected a positive number")
-        index = int(torch.searchsorted(cumulative, self._stream.random() * total, right=True))
-        # The product can round up to the total itself; the last token with weight is then the one meant.
-        return index if index < len(weights) else int(weights.nonzero()[-1])
 
 
 def one_hot(token: int, like: Tensor) -> Tensor:

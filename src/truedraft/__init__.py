@@ -1,0 +1,64 @@
+"""truedraft: lossless speculative decoding for any Hugging Face causal language model.
+
+import truedraft
+model = truedraft.load("smollm2-135m", drafter="ngram")
+print(model.generate("Once upon a time").text)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from truedraft.errors import (
+    CorruptModelError,
+    DownloadError,
+    InputError,
+    LawError,
+    ModelError,
+    OutOfMemoryError,
+    ParameterError,
+    PromptError,
+    TruedraftError,
+    UnknownModelError,
+    UnsupportedModelError,
+    VocabularyError,
+)
+
+if TYPE_CHECKING:
+    from truedraft.build import load
+    from truedraft.model import Model, Stream
+    from truedraft.results import Chunk, Result
+
+__all__ = [
+    "Chunk",
+    "CorruptModelError",
+    "DownloadError",
+    "InputError",
+    "LawError",
+    "Model",
+    "ModelError",
+    "OutOfMemoryError",
+    "ParameterError",
+    "PromptError",
+    "Result",
+    "Stream",
+    "TruedraftError",
+    "UnknownModelError",
+    "UnsupportedModelError",
+    "VocabularyError",
+    "load",
+]
+
+_HOMES = {
+    "load": "truedraft.build",
+    "Model": "truedraft.model",
+    "Stream": "truedraft.model",
+    "Chunk": "truedraft.results",
+    "Result": "truedraft.results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the parts that need torch and transformers, seconds of work, only when they are used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'truedraft' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
