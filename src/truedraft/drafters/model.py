@@ -1,0 +1,161 @@
+"""A smaller language model as the drafter, with a cache of its own.
+
+Source: speculative decoding (Leviathan et al. 2023) and speculative sampling (Chen et al. 2023); trees of drafts:
+SpecInfer (Miao et al. 2024). Every level of all sessions' trees is one pass of the model. Between rounds its cache
+holds the committed tokens that it happened to run while drafting; the few it did not, it runs together with the next
+root. This file refuses to know rules and targets: of the target it knows the number of logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
+from truedraft.drafters.growth import Growth, begin
+from truedraft.errors import ParameterError
+from truedraft.targets.cached import CachedModel, Nodes
+
+__all__ = ["ModelDrafter"]
+
+_FEW = 8
+"""Committed tokens that the cache lacks are run with the root if they are this few, else read before."""
+
+_STAND_IN = 0
+"""What the model reads for a token that is beyond its own vocabulary."""
+
+
+@dataclass(eq=False)
+class _Bet:
+    """A session's draft in the making, and where its nodes sit in the model's row.
+
+    missing: committed tokens that the row lacks before the root. row [n]: for every uncommitted node of the row, the
+    node of the growth that it is; None for the missing tokens. kept: for every node of the finished draft, the node of
+    the growth that it was.
+    """
+
+    growth: Growth
+    missing: Sequence[int]
+    row: list[int | None] = field(default_factory=list)
+    kept: tuple[int, ...] = ()
+
+    def level(self) -> tuple[list[int], list[int]]:
+        """Tokens and parents of the row's next nodes: the growth's frontier, and before the root what is missing."""
+        frontier = self.growth.frontier
+        if not self.row:
+            self.row = [*[None] * len(self.missing), *frontier]
+            return [*self.missing, self.growth.token(0)], list(range(-1, len(self.missing)))
+        parents = [self.row.index(self.growth.parent(node)) for node in frontier]
+        self.row += frontier
+        return [self.growth.token(node) for node in frontier], parents
+
+    def accepted(self, path: Sequence[int]) -> list[int]:
+        """The row's nodes that are committed once the draft's nodes on `path` are; the deepest was never run."""
+        places = {node: place for place, node in enumerate(self.row) if node is not None}
+        nodes = [self.kept[node] for node in path]
+        return [*range(places[0] + 1), *(places[node] for node in nodes if node in places)]
+
+
+class ModelDrafter:
+    """`core.Drafter` by a causal language model with the target's token ids.
+
+    vocabulary: the target's number of logits; the model's own are padded or cut to it. law: how children are drawn;
+    None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED and trees drawn without
+    replacement. Trees whose shape lists no branching are grown to the likeliest nodes under CHOSEN, and to a fixed
+    branching within the same numbers under the other laws. confidence: see `growth.begin`.
+    """
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, model: CachedModel, *, vocabulary: int, law: Law | None = None, confidence: float = 0.0) -> None:
+        if law is Law.COUPLED:
+            raise ParameterError(f"law is {law}: expected one that draws without the target's noise")
+        if not 0 <= confidence < 1:
+            raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
+        self._model, self._vocabulary = model, vocabulary
+        self._law, self._confidence = law, confidence
+        self._greedy: dict[Session, bool] = {}
+        self._bets: dict[Session, _Bet] = {}
+
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+        """A draft a session, all grown together; empty beyond the model's context."""
+        bets: dict[Session, _Bet] = {}
+        for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
+            if min(shape.depth, shape.nodes) > 0:
+                growth = begin(session, shape, self._law_of(session, shape), confidence=self._confidence)
+                bets[session] = _Bet(growth, self._catch_up(session))
+        while growing := {session: bet for session, bet in bets.items() if bet.growth.frontier}:
+            self._grow(growing)
+        self._bets.update(bets)
+        return [self._finish(bets[session]) if session in bets else Draft.empty(session.root) for session in sessions]
+
+    def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
+        """Keep the accepted path in the cache."""
+        for session, verdict in zip(sessions, verdicts, strict=True):
+            if bet := self._bets.pop(session, None):
+                self._model.keep(session, bet.accepted(verdict.path))
+
+    def release(self, session: Session) -> None:
+        """Free the session's cache row."""
+        self._bets.pop(session, None)
+        self._greedy.pop(session, None)
+        self._model.release(session)
+
+    def _fitting(self, session: Session, shape: Shape) -> Shape:
+        """The shape, no deeper than the model can read. The deepest nodes are only drawn, never read."""
+        limit = self._model.context_length
+        if limit is None:
+            return shape
+        if len(session.tokens) > limit:
+            self._model.release(session)
+        return shape.clip(limit - len(session.tokens) + 1)
+
+    def _catch_up(self, session: Session) -> list[int]:
+        """Make the model's row a beginning of the session's text, and all of it but the last few tokens.
+
+        Returns those that it lacks before the root.
+        """
+        text = self._readable(session.tokens[:-1])
+        known = min(self._model.cached(session), len(text))
+        if len(text) - known > _FEW:
+            known = len(text)
+        self._model.catch_up(session, text[:known])
+        return text[known:]
+
+    def _readable(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as the model can read them."""
+        return [token if token < self._model.vocab_size else _STAND_IN for token in tokens]
+
+    def _grow(self, bets: dict[Session, _Bet]) -> None:
+        """One level of all trees, in one pass."""
+        levels = [bet.level() for bet in bets.values()]
+        nodes = [Nodes(tuple(self._readable(tokens)), tuple(parents)) for tokens, parents in levels]
+        scores = self._model.extend(list(bets), nodes)
+        for bet, score in zip(bets.values(), scores, strict=True):
+            bet.growth.grow(self._aligned(score.logits[-len(bet.growth.frontier) :]))
+
+    def _aligned(self, logits: Tensor) -> Tensor:
+        """Logits [F, v] to the target's number of them [F, V]: cut, or padded with tokens of probability 0."""
+        short = self._vocabulary - logits.shape[-1]
+        return torch.nn.functional.pad(logits, (0, short), value=-torch.inf) if short else logits
+
+    def _law_of(self, session: Session, shape: Shape) -> Law:
+        if self._law is not None:
+            return self._law
+        if session not in self._greedy:
+            self._greedy[session] = self._is_greedy(session)
+        if self._greedy[session]:
+            return Law.CHOSEN
+        return Law.SAMPLED if shape.width == 1 else Law.SAMPLED_WITHOUT_REPLACEMENT
+
+    def _is_greedy(self, session: Session) -> bool:
+        """Whether the session's sampler is certain even where the logits leave everything open."""
+        flat = torch.zeros(self._vocabulary, device=self._model.device)
+        return int(torch.count_nonzero(session.sampler.branch(session.tokens).distribution(flat))) == 1
+
+    def _finish(self, bet: _Bet) -> Draft:
+        draft, bet.kept = bet.growth.finish()
+        return draft
