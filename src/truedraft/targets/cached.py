@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truedraft.core import Scores
-from truedraft.errors import ParameterError, PromptError
+from truedraft.errors import ParameterError, PromptError, UnsupportedModelError
 from truedraft.targets.forward import features_of, logits_of, run_model
 from truedraft.targets.memory import available_memory, check_fits
 from truedraft.targets.passes import Pass, depths_after
@@ -66,13 +66,15 @@ class CachedModel:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: torch.nn.Module,
         *,
         chunk: int = 512,
         available: Callable[[torch.device], int] = available_memory,
     ) -> None:
         if chunk < 1:
             raise ParameterError(f"chunk is {chunk}; it must be at least 1")
+        if not isinstance(model, PreTrainedModel):
+            raise UnsupportedModelError(f"{type(model).__name__} is not a transformers model")
         check_supported(model)
         self.model: Any = model.eval()
         self.device, self.dtype = model.device, model.dtype

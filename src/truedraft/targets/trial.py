@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from truedraft.errors import UnsupportedModelError
+from truedraft.errors import CorruptModelError, UnsupportedModelError
 from truedraft.targets.forward import logits_of, run_model
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.passes import Pass, Span
@@ -55,7 +55,7 @@ def survey(model: PreTrainedModel) -> tuple[list[HeadShape], int]:
     """The shapes of the model's keys and values, layer by layer, and the size of its vocabulary.
 
     Raises `UnsupportedModelError` if a tree's logits are not those of its paths, or if the model does not run under
-    our positions and masks at all.
+    our positions and masks at all; `CorruptModelError` if they are not numbers.
     """
     name = f"{model.config.model_type} with {model.config._attn_implementation} attention"
     mask = ALL_MASK_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
@@ -69,6 +69,10 @@ def survey(model: PreTrainedModel) -> tuple[list[HeadShape], int]:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedModelError(f"{name} cannot run on a draft tree: {error}") from error
+    if not (texts.isfinite().all() and nodes.isfinite().all()):
+        raise CorruptModelError(
+            f"{name} gives logits that are not finite: its weights are damaged, or {model.dtype} is too narrow for it"
+        )
     tolerance = _TOLERANCE.get(model.dtype, _LOW_PRECISION_TOLERANCE) * float(texts.abs().max())
     if (texts[0, 0] - texts[1, 0]).abs().max() > tolerance:
         raise UnsupportedModelError(f"{name} cannot be decoded speculatively: it attends to later tokens")
