@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Dice
+from truedraft.noise import Noise, winners
 
-__all__ = ["chosen", "greedy_draft", "sampled", "without_replacement"]
+__all__ = ["chosen", "coupled", "greedy_draft", "sampled", "without_replacement"]
 
 
 def sampled(q: Tensor, k: int, dice: Dice) -> list[int]:
@@ -43,6 +44,11 @@ def greedy_draft(q: Tensor, k: int, dice: Dice) -> list[int]:
     left = q.clone()
     left[top] = 0.0
     return [*top, dice.categorical(left)]
+
+
+def coupled(q: Tensor, k: int, noise: Noise, position: int) -> list[int]:
+    """The k tokens that are first in the race of q [V] under the noise of their position (Law.COUPLED)."""
+    return winners(q, k, noise, position)
 
 
 def _children(q: Tensor, k: int) -> int:
