@@ -11,6 +11,7 @@ from truedraft.planning.account import (
     WORTHWHILE,
     Advice,
     advise,
+    alpha_from,
     decayed_rates,
     expected_tokens,
     expected_tokens_by_position,
@@ -41,6 +42,12 @@ def test_reference_speedups_to_two_decimals(alpha: float, c: float, k: int, expe
 @given(st.floats(0, 0.999), st.integers(0, 32))
 def test_the_sum_is_the_closed_form(alpha: float, k: int) -> None:
     assert expected_tokens(alpha, k) == pytest.approx((1 - alpha ** (k + 1)) / (1 - alpha), rel=1e-9)
+
+
+@given(rate, st.integers(1, 16))
+def test_alpha_is_found_again_from_what_it_yields(alpha: float, k: int) -> None:
+    tokens = expected_tokens(alpha, k)
+    assert expected_tokens(alpha_from(tokens, k), k) == pytest.approx(tokens, rel=1e-12)
 
 
 def test_certain_acceptance_yields_every_draft_and_the_bonus() -> None:
@@ -108,6 +115,7 @@ def test_advice_says_worth_it_exactly_when_it_is(rates: list[float], c: float, b
         lambda: expected_tokens(math.nan, 4),
         lambda: expected_tokens(0.5, -1),
         lambda: decayed_rates(0.5, 1.5, 4),
+        lambda: alpha_from(5.5, 4),
         lambda: speedup(2.0, 4, -0.1),
         lambda: speedup(2.0, 4, 0.1, batch=0),
         lambda: pass_cost(4, 0),

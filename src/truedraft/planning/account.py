@@ -22,6 +22,7 @@ __all__ = [
     "WORTHWHILE",
     "Advice",
     "advise",
+    "alpha_from",
     "decayed_rates",
     "expected_tokens",
     "expected_tokens_by_position",
@@ -67,6 +68,21 @@ def expected_tokens_by_position(rates: Sequence[float]) -> float:
         _check_rate(rate)
         tokens = 1.0 + rate * tokens
     return tokens
+
+
+def alpha_from(tokens: float, k: int) -> float:
+    """The constant acceptance rate at which rounds with k drafts emit `tokens` tokens on average.
+
+    Turns what engines report into alpha: tokens per pass, or 1 + k times accepted over drafted. By bisection.
+    """
+    _check_count("k", k)
+    if not 1 <= tokens <= k + 1:
+        raise ParameterError(f"a round with k = {k} emits from 1 to {k + 1} tokens on average, got {tokens}")
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        alpha = (low + high) / 2
+        low, high = (alpha, high) if expected_tokens(alpha, k) < tokens else (low, alpha)
+    return (low + high) / 2
 
 
 def decayed_rates(alpha: float, decay: float, k: int) -> tuple[float, ...]:

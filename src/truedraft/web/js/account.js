@@ -26,6 +26,17 @@ const Account = (() => {
     return tokens;
   }
 
+  /** The alpha at which k drafts yield so many tokens a round. @param {number} tokens @param {number} k */
+  function alphaFrom(tokens, k) {
+    let low = 0, high = 1;
+    for (let halving = 0; halving < 60; halving++) {
+      const alpha = (low + high) / 2;
+      if (expectedTokens(alpha, k) < tokens) low = alpha;
+      else high = alpha;
+    }
+    return (low + high) / 2;
+  }
+
   /** alpha, alpha decay, alpha decay^2, ... @param {number} alpha @param {number} decay @param {number} k */
   function decayedRates(alpha, decay, k) {
     const rates = [];
@@ -73,7 +84,7 @@ const Account = (() => {
   }
 
   return {
-    ALONE, WORTHWHILE, advise, decayedRates, expectedTokens, expectedTokensByPosition, passCost, ridgeOf, speedup,
-    sweetSpot,
+    ALONE, WORTHWHILE, advise, alphaFrom, decayedRates, expectedTokens, expectedTokensByPosition, passCost, ridgeOf,
+    speedup, sweetSpot,
   };
 })();

@@ -1,5 +1,9 @@
 // @ts-check
-/** What all pages share: making elements, the language and theme switches, numbers as text. */
+/**
+ * What all pages share: making elements, the language and theme switches, numbers as text.
+ *
+ * @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Attributes
+ */
 const Page = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const SVG_TAGS = new Set(["svg", "g", "path", "rect", "text", "title", "line", "circle", "tspan"]);
@@ -7,17 +11,16 @@ const Page = (() => {
   /** @type {(() => void)[]} */
   const redraws = [];
 
-  /** @typedef {Record<string, string | number | boolean | null | undefined | ((event: any) => void)>} Attributes */
-
   /**
    * An element. Children that are strings become text, never markup.
    * @param {string} tag @param {Attributes} [attributes] @param {...(Node | string | null)} children
    * @returns {any}
    */
   function make(tag, attributes = {}, ...children) {
-    const node = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
+    const node = /** @type {any} */ (SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag));
     for (const [key, value] of Object.entries(attributes)) {
       if (typeof value === "function") node.addEventListener(key, value);
+      else if (key.startsWith("--")) node.style.setProperty(key, String(value));
       else if (value === true) node.setAttribute(key, "");
       else if (value !== false && value !== null && value !== undefined) node.setAttribute(key, String(value));
     }
@@ -104,9 +107,14 @@ const Page = (() => {
     look();
   }
 
-  /** A colour of the style sheet. @param {string} name */
+  /** A colour of the style sheet, resolved for the theme at hand, for canvases. @param {string} name */
   function colour(name) {
-    return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    const probe = make("span", { hidden: true });
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const value = getComputedStyle(probe).color;
+    probe.remove();
+    return value;
   }
 
   /** @param {number} value @param {number} [digits] */

@@ -43,39 +43,38 @@ const Rules = (() => {
     return finish(tokens.length, p[tokens.length], dice);
   }
 
-  /** P_i = min(1, P_{i-1} p(x_i) / q(x_i)), with P_0 = 1 in front. @param {Draft} draft @param {Row[]} p */
+  /** P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)), up to the last that is positive. @param {Draft} draft @param {Row[]} p */
   function jointRatios({ tokens, q }, p) {
     const ratios = [1];
-    tokens.forEach((x, i) => ratios.push(Math.min(1, (ratios[i] * p[i][x]) / q[i][x])));
+    for (let i = 0; i < tokens.length; i++) {
+      const ratio = p[i][tokens[i]] / q[i][tokens[i]];
+      if (ratio <= 0) break;
+      ratios.push(Math.min(1, ratios[i] * ratio));
+    }
     return ratios;
   }
 
-  /** h_i, the chance that the block may end after its i-th token, i = 1 .. k. @param {Draft} draft @param {Row[]} p */
-  function blockChances(draft, p) {
-    const k = draft.tokens.length;
-    return jointRatios(draft, p).slice(1).map((ratio, i) => {
-      if (i + 1 === k) return ratio;
-      const rest = excess(p[i + 1], draft.q[i + 1], ratio);
-      return ratio >= 1 ? 1 : rest / (rest + 1 - ratio);
-    });
+  /** h_i, the chance that the block may end after its i-th token. @param {Draft} draft @param {Row[]} p @param {number} i @param {number} ratio P_i */
+  function blockChance({ tokens, q }, p, i, ratio) {
+    if (i === tokens.length || ratio >= 1) return ratio;
+    const rest = excess(p[i], q[i], ratio);
+    return rest / (rest + 1 - ratio);
   }
 
-  /** Block verification: the longest prefix whose own coin says yes. @type {Rule} */
+  /** Block verification: the longest prefix whose own coin says yes, so the longest is asked first. @type {Rule} */
   function block(draft, p, dice) {
+    const ratios = jointRatios(draft, p);
     const k = draft.tokens.length;
-    let accepted = 0;
-    blockChances(draft, p).forEach((chance, i) => {
-      if (dice.coin(chance)) accepted = i + 1;
-    });
-    if (accepted === k) return finish(k, p[k], dice);
-    return finish(accepted, residual(p[accepted], draft.q[accepted], jointRatios(draft, p)[accepted]), dice);
+    let i = ratios.length - 1;
+    while (!dice.coin(blockChance(draft, p, i, ratios[i]))) i--;
+    return finish(i, i === k ? p[k] : residual(p[i], draft.q[i], ratios[i]), dice);
   }
 
-  /** For chosen tokens, which have no q: accept with p(x), else draw from p without x. @type {Rule} */
+  /** For chosen tokens, which have no q: draw from p, go on if the draw is what was drafted. @type {Rule} */
   function targetOnly({ tokens }, p, dice) {
     for (let i = 0; i < tokens.length; i++) {
-      const x = tokens[i];
-      if (!dice.coin(p[i][x])) return finish(i, residual(p[i], oneHot(x, p[i].length)), dice);
+      const token = dice.categorical(p[i]);
+      if (token !== tokens[i]) return { accepted: i, token, weights: p[i] };
     }
     return finish(tokens.length, p[tokens.length], dice);
   }
@@ -129,5 +128,5 @@ const Rules = (() => {
     return survival;
   }
 
-  return { block, blockChances, blockSurvival, careless, jointRatios, oneHot, overlap, residual, targetOnly, token };
+  return { block, blockChance, blockSurvival, careless, jointRatios, oneHot, overlap, residual, targetOnly, token };
 })();

@@ -4,8 +4,14 @@
  *
  * @typedef {"token" | "block" | "target-only" | "careless"} RuleName
  * @typedef {{pairs: Pairs, k: number, rule: RuleName, seed: number}} Setting
- * @typedef {{probability: number, u: number, passed: boolean}} Coin
- * @typedef {{draft: Draft, coins: Coin[], verdict: Verdict, u: number}} Play  one round with all it threw; u drew the last token
+ * @typedef {object} Coin  what decided about one drafted token
+ * @property {number} position  from 0
+ * @property {number} probability
+ * @property {boolean} passed
+ * @property {number | null} u  null where the target drew a token instead
+ * @property {number | null} drawn  that token
+ * @typedef {{draft: Draft, coins: Coin[], verdict: Verdict}} Play  one round with all it threw
+ * @typedef {Setting & {p: Float64Array[], q: Float64Array[], uniform: Uniform, dice: Dice, tally: Tally}} Game
  * @typedef {object} Tally
  * @property {number} rounds
  * @property {number} emitted  tokens
@@ -22,7 +28,7 @@ const Simulation = (() => {
     token: Rules.token, block: Rules.block, "target-only": Rules.targetOnly, careless: Rules.careless,
   };
 
-  /** @param {Setting} setting */
+  /** @param {Setting} setting @returns {Game} */
   function create(setting) {
     const { pairs, k, seed } = setting;
     const p = pairs.p.slice(0, k + 1).map((row) => Float64Array.from(row));
@@ -42,8 +48,6 @@ const Simulation = (() => {
     };
   }
 
-  /** @typedef {ReturnType<typeof create>} Game */
-
   /** @param {Game} game @param {Dice} dice @returns {Draft} */
   function bet(game, dice) {
     const chosen = game.rule === "target-only";
@@ -57,24 +61,30 @@ const Simulation = (() => {
     return best;
   }
 
-  /** One round, not yet counted, with every number thrown. @param {Game} game @returns {Play} */
+  /** One round, not yet counted, with every number thrown, in the order of the throws. @param {Game} game @returns {Play} */
   function play(game) {
     const draft = bet(game, game.dice);
     /** @type {Coin[]} */
     const coins = [];
-    let last = 0;
+    const last = game.rule === "block" ? Rules.jointRatios(draft, game.p).length - 2 : 0;
     const verdict = JUDGES[game.rule](draft, game.p, {
       coin(probability) {
         const u = game.uniform();
-        coins.push({ probability, u, passed: u < probability });
+        const position = game.rule === "block" ? last - coins.length : coins.length;
+        coins.push({ position, probability, passed: u < probability, u, drawn: null });
         return u < probability;
       },
       categorical(weights) {
-        last = game.uniform();
-        return Random.pick(weights, last);
+        const drawn = game.dice.categorical(weights);
+        const position = coins.length;
+        if (game.rule === "target-only" && position < game.k) {
+          const x = draft.tokens[position];
+          coins.push({ position, probability: weights[x], passed: drawn === x, u: null, drawn });
+        }
+        return drawn;
       },
     });
-    return { draft, coins, verdict, u: last };
+    return { draft, coins: coins.filter((coin) => coin.position >= 0), verdict }; // h_0 = 1 is no question
   }
 
   /** @param {Game} game @param {Draft} draft @param {Verdict} verdict */
