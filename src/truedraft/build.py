@@ -11,26 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from truedraft.core import Drafter, Rule, Shape
+from truedraft.decode import Decoder
 from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
 from truedraft.drafters.vocabulary import check_vocabulary
+from truedraft.errors import CorruptModelError, ParameterError
+from truedraft.model import Model
+from truedraft.models import DEFAULT, Progress, resolve
 from truedraft.planning.fixed import Fixed
-from truedraft.targets.load import load_model, load_tokenizer
+from truedraft.request import Facts
+from truedraft.targets.cached import CachedModel
+from truedraft.targets.load import load_model
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
-from truedraft.core import Drafter, Rule, Shape
-from truedraft.decode import Decoder
-from truedraft.errors import ParameterError
-from truedraft.model import Model
-from truedraft.models import Progress, resolve
-from truedraft.request import Facts
-from truedraft.targets.cached import CachedModel
-
-__all__ = ["DEFAULT_MODEL", "DRAFTERS", "Options", "load", "parse_shape"]
-
-DEFAULT_MODEL = "smollm2-135m"
+__all__ = ["DRAFTERS", "Options", "load", "parse_shape"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class Options:
 
     drafter: a name of `DRAFTERS`. draft_model: the small model, for drafter "model". draft_tokens: depth of a chain or
     tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow that many nodes.
-    rule: "auto" or the name of an acceptance rule. dtype, device: "auto" is float32 on a CPU, and on a GPU the type
-    the weights are stored in. attention: "auto", "sdpa" or "eager". batch: most prompts decoded at once.
+    rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
+    the CPU in float32. attention: "auto", "sdpa" or "eager". batch: most prompts decoded at once.
     threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
     """
 
@@ -80,7 +79,7 @@ class Options:
 
 
 def load(
-    target: str | Path | torch.nn.Module = DEFAULT_MODEL,
+    target: str | Path | PreTrainedModel = DEFAULT,
     *,
     tokenizer: Any = None,
     progress: Progress | None = None,
@@ -96,7 +95,7 @@ def load(
     rule = rule_named(chosen.rule)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
-    if isinstance(target, torch.nn.Module):
+    if isinstance(target, PreTrainedModel):
         cache, name = CachedModel(target), type(target).__name__
     else:
         cache, tokenizer = _loaded(target, tokenizer, chosen, progress)
@@ -146,15 +145,41 @@ _DYNAMIC_WIDTH = 4
 def _loaded(name: str | Path, tokenizer: Any, options: Options, progress: Progress | None) -> tuple[CachedModel, Any]:
     """The model and tokenizer behind a name."""
     folder = resolve(str(name), progress=progress, offline=options.offline, allow_pickle=options.allow_pickle)
+    device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ParameterError(f"device is {options.device!r}, and PyTorch sees no CUDA device here; take cpu")
     cache = load_model(
         folder,
-        dtype=options.dtype,
-        device=options.device,
-        attention=options.attention,
+        dtype=_dtype(options.dtype, device),
+        device=device,
+        attention="sdpa" if options.attention == "auto" else options.attention,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
     )
-    return cache, tokenizer or load_tokenizer(folder, trust_remote_code=options.trust_remote_code)
+    return cache, tokenizer or _tokenizer(folder, options)
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def _dtype(name: str, device: str) -> torch.dtype:
+    """A number type by its name; auto is exact on a CPU and fast on a GPU."""
+    if name == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    if name not in _DTYPES:
+        raise ParameterError(f"dtype is {name!r}: expected auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def _tokenizer(folder: Path, options: Options) -> Any:
+    """The folder's tokenizer; None where there is none, and prompts are then token ids."""
+    if not any(folder.glob("tokenizer*")):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=options.trust_remote_code)
+    except Exception as error:  # the tokenizers library raises bare exceptions
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CorruptModelError(f"the tokenizer in {folder} cannot be read: {reason}") from error
 
 
 def _facts(cache: CachedModel, tokenizer: Any) -> Facts:

@@ -7,6 +7,7 @@ a tokenizer and two numbers, the vocabulary and the context length.
 from __future__ import annotations
 
 import operator
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from truedraft.core import Session
 from truedraft.dice import RandomDice
 from truedraft.errors import ParameterError, PromptError
+from truedraft.noise import NoisyDice, SeededNoise
 from truedraft.sampling import ParameterSampler, Processor, SamplingParameters
 from truedraft.text import EndRules, TextEnding
 
@@ -137,7 +139,7 @@ def make_session(prompt: Prompt, parameters: Parameters, facts: Facts) -> Sessio
             vocabulary=facts.vocabulary,
             end_tokens=sorted(ends.end_tokens | ends.stop_tokens),
         ),
-        dice=RandomDice(parameters.seed),
+        dice=_dice(parameters.seed),
         ending=TextEnding(ends, limit=limit, decode=_decoder(facts.tokenizer)),
         top_logprobs=parameters.logprobs,
     )
@@ -204,6 +206,11 @@ def _word(word: str | Sequence[int], facts: Facts) -> tuple[int, ...]:
         tokenizer: Any = _needed(facts.tokenizer, "bad words")
         return tuple(tokenizer.encode(word, add_special_tokens=False))
     return tuple(word)
+
+
+def _dice(seed: int | None) -> NoisyDice:
+    """Dice of the prompt's own, with the noise that coupled acceptance shares between drafter and target."""
+    return NoisyDice(RandomDice(seed), SeededNoise(secrets.randbits(63) if seed is None else seed))
 
 
 def _decoder(tokenizer: Tokenizer | None) -> Any:

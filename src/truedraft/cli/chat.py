@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from truedraft.cli.progress import RichProgress
 
-from truedraft.build import DEFAULT_MODEL, load
+from truedraft.build import load
 from truedraft.cli import options as opt
+from truedraft.cli.progress import RichProgress
 from truedraft.cli.show import LEGEND, Painter, summary
 from truedraft.errors import PromptError, UnsupportedModelError
 from truedraft.model import Model
+from truedraft.models import DEFAULT
 
 __all__ = ["chat"]
 
@@ -20,7 +21,7 @@ _HELP = "Type a message. /reset starts over, /exit or Ctrl-D leaves, Ctrl-C stop
 
 
 def chat(
-    model: opt.ModelName = DEFAULT_MODEL,
+    model: opt.ModelName = DEFAULT,
     drafter: opt.DrafterName = "ngram",
     draft_model: opt.DraftModel = None,
     draft_tokens: opt.DraftTokens = None,

@@ -12,17 +12,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from truedraft.cli.progress import RichProgress
-from truedraft.drafters.none import NoDrafter
-from truedraft.planning.fixed import Fixed
 
-from truedraft.build import DEFAULT_MODEL, load
+from truedraft.build import load
 from truedraft.cli import options as opt
+from truedraft.cli.progress import RichProgress
 from truedraft.cli.show import LEGEND, Painter, comparison, summary
 from truedraft.cli.trace import TraceWriter
 from truedraft.core import Shape
+from truedraft.drafters.none import NoDrafter
 from truedraft.errors import PromptError
 from truedraft.model import Model, Stream
+from truedraft.models import DEFAULT
+from truedraft.planning.fixed import Fixed
 from truedraft.results import Chunk, Result
 
 __all__ = ["generate", "prompt_of"]
@@ -33,7 +34,7 @@ _WARM_UP_TOKENS = 8
 
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
-    model: opt.ModelName = DEFAULT_MODEL,
+    model: opt.ModelName = DEFAULT,
     drafter: opt.DrafterName = "ngram",
     draft_model: opt.DraftModel = None,
     draft_tokens: opt.DraftTokens = None,
