@@ -152,9 +152,9 @@ class ModelDrafter:
         return Law.SAMPLED if shape.width == 1 else Law.SAMPLED_WITHOUT_REPLACEMENT
 
     def _is_greedy(self, session: Session) -> bool:
-        """Whether the session's sampler is certain even where the logits leave everything open."""
-        flat = torch.zeros(self._vocabulary, device=self._model.device)
-        return int(torch.count_nonzero(session.sampler.branch(session.tokens).distribution(flat))) == 1
+        """Whether the session's sampler is certain even where the logits leave almost everything open."""
+        nearly_flat = torch.arange(self._vocabulary, device=self._model.device) / self._vocabulary
+        return int(torch.count_nonzero(session.sampler.branch(session.tokens).distribution(nearly_flat))) == 1
 
     def _finish(self, bet: _Bet) -> Draft:
         draft, bet.kept = bet.growth.finish()
