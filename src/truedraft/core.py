@@ -514,6 +514,10 @@ def _count(counts: tuple[int, ...], levels: int) -> tuple[int, ...]:
 class Target(Protocol):
     """The model whose text is written. It keeps a cache row per session, made on first sight."""
 
+    def require(self, texts: int, length: int) -> None:
+        """Raise `OutOfMemoryError` if so many texts of so many tokens would not fit at once; allocates nothing."""
+        ...
+
     def score(self, sessions: Sequence[Session], trees: Sequence[Tree], taps: Sequence[int]) -> list[Scores]:
         """One forward pass over all trees; taps name the layers whose input is wanted as features."""
         ...

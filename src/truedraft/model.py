@@ -133,7 +133,7 @@ class Model:
             return stream.results if is_batch(prompts) else stream.result
 
     def stream(self, prompts: Any, *, each: Each = None, **parameters: Any) -> Stream:
-        """The same, round by round."""
+        """The same, round by round. Raises `OutOfMemoryError` before anything is computed if the texts cannot fit."""
         batch = prompts if is_batch(prompts) else [prompts]
         options = [{}] * len(batch) if each is None else each
         if len(options) != len(batch):
@@ -142,6 +142,8 @@ class Model:
             make_session(prompt, Parameters.of({**parameters, **own}), self.facts)
             for prompt, own in zip(batch, options, strict=True)
         ]
+        longest = max(len(session.tokens) + session.ending.room for session in sessions)
+        self.decoder.target.require(min(self.batch, len(sessions)), longest)
         return Stream(self.decoder, sessions, batch=self.batch, lossless=self.lossless)
 
     @property

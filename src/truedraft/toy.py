@@ -40,6 +40,9 @@ class TabularTarget:
 
     language: Language
 
+    def require(self, texts: int, length: int) -> None:
+        """A table always fits."""
+
     def score(self, sessions: Sequence[Session], trees: Sequence[Tree], taps: Sequence[int]) -> list[Scores]:
         """Logits [N, V] of every tree; a language has no layers to tap."""
         return [self._score(session, tree) for session, tree in zip(sessions, trees, strict=True)]

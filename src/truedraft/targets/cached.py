@@ -121,6 +121,13 @@ class CachedModel:
         """Make sure that the row can hold `length` slots; `OutOfMemoryError` before anything is allocated."""
         self._admit([key], length)
 
+    def require(self, rows: int, length: int) -> None:
+        """Raise `OutOfMemoryError` if so many rows of so many slots would not fit; nothing is allocated."""
+        rows, length = max(rows, self._cache.rows), max(length, self._cache.capacity)
+        if (rows, length) != (self._cache.rows, self._cache.capacity):
+            size, available = self._cache.size(rows, length), self._available(self.device)
+            check_fits(size, available, f"a cache of {rows} texts of {length} tokens")
+
     @torch.inference_mode()
     def release(self, key: Hashable) -> None:
         """Free the row; nothing happens if it is unknown. A later text that begins alike may reuse what it holds."""

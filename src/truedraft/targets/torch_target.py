@@ -20,6 +20,10 @@ class TorchTarget:
 
     model: CachedModel
 
+    def require(self, texts: int, length: int) -> None:
+        """Raise `OutOfMemoryError` if the cache cannot hold so many texts of so many tokens."""
+        self.model.require(texts, length)
+
     def score(self, sessions: Sequence[Session], trees: Sequence[Tree], taps: Sequence[int] = ()) -> list[Scores]:
         """One forward pass over all trees; before it, whatever of a text the model has not read yet is read."""
         prefixes = [self.model.catch_up(session, session.tokens[:-1], taps) for session in sessions]
