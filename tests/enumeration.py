@@ -17,6 +17,7 @@ from truedraft.verify.enumeration import (
     expected_accepted,
     grow,
     outcomes,
+    random_table,
     target_law,
     total_variation,
 )
@@ -26,13 +27,13 @@ __all__ = [
     "PAIRS",
     "SHAPES",
     "ExhaustiveDice",
-    "dense",
     "emitted_law",
     "expected_accepted",
     "gap",
     "grow",
     "one_hot",
     "outcomes",
+    "random_table",
     "sparse",
     "target_law",
     "total_variation",
@@ -45,20 +46,9 @@ SHAPES = [(1,), (1, 1), (1, 1, 1), (2,), (3,), (2, 2), (3, 1), (1, 2)]
 """Children a node, level by level."""
 
 
-def dense(vocabulary: int, seed: int) -> Table:
-    """A language with another distribution after every text, drawn uniformly from the simplex."""
-
-    @cache
-    def table(text: Text) -> Tensor:
-        row = -torch.rand(vocabulary, generator=_generator(seed, text), dtype=torch.float64).log()
-        return row / row.sum()
-
-    return table
-
-
 def sparse(vocabulary: int, seed: int) -> Table:
-    """`dense` with one token of probability 0, another one after every text."""
-    full = dense(vocabulary, seed)
+    """`random_table` with one token of probability 0, another one after every text."""
+    full = random_table(vocabulary, seed)
 
     @cache
     def table(text: Text) -> Tensor:
@@ -75,8 +65,8 @@ def one_hot(vocabulary: int, seed: int) -> Table:
 
 
 def even_or_odd(vocabulary: int, seed: int, parity: int) -> Table:
-    """`dense` on the tokens of one parity only."""
-    full, kept = dense(vocabulary, seed), torch.arange(vocabulary) % 2 == parity
+    """`random_table` on the tokens of one parity only."""
+    full, kept = random_table(vocabulary, seed), torch.arange(vocabulary) % 2 == parity
     return cache(lambda text: torch.where(kept, full(text), 0.0) / full(text)[kept].sum())
 
 
@@ -92,16 +82,16 @@ def _generator(seed: int, text: Text) -> torch.Generator:
 
 
 PAIRS: dict[str, tuple[Table, Table]] = {
-    "V=2": (dense(2, 1), dense(2, 2)),
-    "V=3": (dense(3, 3), dense(3, 4)),
-    "V=4": (dense(4, 5), dense(4, 6)),
+    "V=2": (random_table(2, 1), random_table(2, 2)),
+    "V=3": (random_table(3, 3), random_table(3, 4)),
+    "V=4": (random_table(4, 5), random_table(4, 6)),
     "zeros": (sparse(4, 7), sparse(4, 8)),
-    "zeros in p": (sparse(3, 9), dense(3, 10)),
-    "zeros in q": (dense(3, 11), sparse(3, 12)),
-    "one-hot p": (one_hot(3, 13), dense(3, 14)),
-    "one-hot q": (dense(3, 15), one_hot(3, 16)),
+    "zeros in p": (sparse(3, 9), random_table(3, 10)),
+    "zeros in q": (random_table(3, 11), sparse(3, 12)),
+    "one-hot p": (one_hot(3, 13), random_table(3, 14)),
+    "one-hot q": (random_table(3, 15), one_hot(3, 16)),
     "one-hot both": (one_hot(3, 17), one_hot(3, 18)),
-    "equal": (dense(3, 19), dense(3, 19)),
+    "equal": (random_table(3, 19), random_table(3, 19)),
     "disjoint": (even_or_odd(4, 20, 0), even_or_odd(4, 21, 1)),
 }
 """Name to (p, q)."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from truedraft import drawing
@@ -29,6 +30,7 @@ __all__ = [
     "expected_accepted",
     "grow",
     "outcomes",
+    "random_table",
     "target_law",
     "total_variation",
 ]
@@ -106,6 +108,21 @@ class Rows:
     def __getitem__(self, node: int) -> Tensor:
         """p [V] after `node`."""
         return self.table(self.text + tuple(self.tree.tokens[step] for step in self.tree.path(node)))
+
+
+def random_table(vocabulary: int, seed: int) -> Table:
+    """A language with another distribution after every text, drawn uniformly from the simplex."""
+
+    @cache
+    def table(text: Text) -> Tensor:
+        key = seed
+        for token in text:
+            key = (key * 1_000_003 + token + 1) % 2**31
+        generator = torch.Generator().manual_seed(key)
+        row = -torch.rand(vocabulary, generator=generator, dtype=torch.float64).log()
+        return row / row.sum()
+
+    return table
 
 
 def grow(law: Law, branching: tuple[int, ...]) -> Drafting:
