@@ -47,7 +47,7 @@ def load_model(
             f"{folder} has only pickled weights, which can run code; convert them to safetensors or allow pickle"
         )
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=_dtype_named(dtype, place),
@@ -61,6 +61,7 @@ def load_model(
         raise CorruptModelError(f"the weights in {folder} cannot be read: {_first_line(error)}") from error
     except (ImportError, ValueError) as error:
         raise UnsupportedModelError(f"the model in {folder} cannot be built: {_first_line(error)}") from error
+    model, found = loaded
     if missing := sorted(found["missing_keys"]):
         raise CorruptModelError(f"{len(missing)} tensors are missing from {folder}, the first is {missing[0]}")
     return CachedModel(model.to(place).requires_grad_(False))
