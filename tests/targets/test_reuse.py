@@ -156,6 +156,30 @@ def test_free_rows_make_way_for_a_long_text():
     assert_as_cold(model, "c", text(100))
 
 
+def test_a_long_text_does_not_make_many_short_ones_long():
+    model = CachedModel(tiny_model(dtype=torch.float64), available=lambda device: 130 * SLOT)
+    model.read("long", text(100))
+    model.release("long")
+    for key in range(6):
+        model.read(key, text(20, seed=key))
+    assert (model._cache.rows, model._cache.capacity) == (6, 20)
+    assert_as_cold(model, 5, text(20, seed=5))
+
+
+def test_what_is_required_beforehand_is_all_that_is_needed():
+    asked = []
+    model = CachedModel(tiny_model(), available=lambda device: asked.append(device) or 10**9)
+    model.require(3, 100)
+    assert (model._cache.rows >= 3, model._cache.capacity >= 100, len(asked)) == (True, True, 1)
+    for key in range(3):
+        model.read(key, text(100, seed=key))
+        model.extend([key], [Nodes.chain(text(20))])
+    model.require(2, 100)
+    assert len(asked) == 1
+    with pytest.raises(OutOfMemoryError, match="5 texts"):
+        CachedModel(tiny_model(dtype=torch.float64), available=lambda device: 300 * SLOT).require(5, 100)
+
+
 def test_there_is_room_for_nothing_that_was_not_reserved():
     asked = []
     model = CachedModel(tiny_model(), available=lambda device: asked.append(device) or 10**9)

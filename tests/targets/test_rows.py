@@ -24,7 +24,7 @@ def test_what_rows_are_known_to_hold_is_what_is_in_their_slots():
     rng = random.Random(0)
     slots: Moves = Slots(6)
     rows, texts = Rows(slots), {}
-    rows.resize(6)
+    rows.resize(6, 64)
     for step in range(3000):
         key = rng.choice([*texts, step]) if len(texts) < 6 else rng.choice(sorted(texts))
         if key not in rows:

@@ -83,9 +83,9 @@ def test_moving_slots_and_rows(shapes):
         plain.write(3, slot, one)
     for slot in range(5):
         plain.write(0, slot, plain.slots[2, slot])
-    cache.resize(6, 32)
+    cache.resize(6, 32, used=16)
     write(cache, plain, [(0, 8), (1, 7), (2, 10), (3, 8)], 1)
-    cache.resize(3, 12)
+    cache.resize(3, 12, used=12)
     assert (cache.rows, cache.capacity) == (3, 12)
     write(cache, plain, [(0, 9), (1, 8), (2, 11)], 1)
 

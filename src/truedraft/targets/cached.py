@@ -32,7 +32,7 @@ from truedraft.targets.trial import survey
 
 __all__ = ["CachedModel", "Nodes"]
 
-_STEP = 64  # slots; the capacity is a multiple
+_STEP = 64  # slots; the capacity is usually a multiple
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,13 @@ class CachedModel:
         """Make sure that the row can hold `length` slots; `OutOfMemoryError` before anything is allocated."""
         self._admit([key], length)
 
+    @torch.inference_mode()
     def require(self, rows: int, length: int) -> None:
-        """Raise `OutOfMemoryError` if so many rows of so many slots would not fit; nothing is allocated."""
-        rows, length = max(rows, self._cache.rows), max(length, self._cache.capacity)
-        if (rows, length) != (self._cache.rows, self._cache.capacity):
-            size, available = self._cache.size(rows, length), self._available(self.device)
-            check_fits(size, available, f"a cache of {rows} texts of {length} tokens")
+        """Make room for so many texts of `length` tokens, and for a tree behind them, so that nothing grows later.
+
+        `OutOfMemoryError` before anything is allocated. On a CPU memory is taken only as texts grow into it.
+        """
+        self._make_room(max(rows, len(self._rows)), length + _STEP)
 
     @torch.inference_mode()
     def release(self, key: Hashable) -> None:
@@ -237,9 +238,9 @@ class CachedModel:
         if length > capacity:
             capacity = -(-max(length, capacity + capacity // 4) // _STEP) * _STEP
         plenty = (have.rows if rows <= have.rows else rows + rows // 2, capacity)
-        barely = (rows, max(length, have.capacity))
+        barely = (rows, max(length, self._rows.longest(len(self._rows))))
         available = self._available(self.device)
         size = plenty if have.size(*plenty) <= available // 2 else barely
         check_fits(have.size(*size), available, f"a cache of {size[0]} texts of {size[1]} tokens")
-        have.resize(*size)
-        self._rows.resize(size[0])
+        have.resize(*size, used=min(size[1], self._rows.longest(size[0])))
+        self._rows.resize(*size)

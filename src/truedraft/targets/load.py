@@ -40,6 +40,7 @@ def load_model(
     and `CorruptModelError` for damaged, missing or misshapen tensors.
     """
     place = _device_named(device)
+    precision, attention = _dtype_named(dtype, place), _attention_named(attention)
     config = _read_config(folder, trust_remote_code)
     check_supported(config)
     if not allow_pickle and not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):
@@ -50,8 +51,8 @@ def load_model(
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
-            dtype=_dtype_named(dtype, place),
-            attn_implementation=_attention_named(attention),
+            dtype=precision,
+            attn_implementation=attention,
             use_safetensors=None if allow_pickle else True,
             trust_remote_code=trust_remote_code,
             local_files_only=True,

@@ -108,10 +108,16 @@ class Rows:
     def __getitem__(self, key: Hashable) -> Row:
         return self.held[self._keys.index(key)]
 
-    def resize(self, rows: int) -> None:
-        """There are this many rows now."""
+    def longest(self, rows: int) -> int:
+        """The most slots that one of the first `rows` rows has something in."""
+        return max((row.used for row in self.held[:rows]), default=0)
+
+    def resize(self, rows: int, capacity: int) -> None:
+        """There are this many rows now, of this many slots."""
         del self.held[rows:]
         self.held += [Row() for _ in range(rows - len(self.held))]
+        for row in self.held:
+            del row.tokens[capacity:]
 
     def take(self, key: Hashable) -> None:
         """Give the first free row to a key."""

@@ -7,9 +7,11 @@ file refuses to know tokens and trees: who sits in which slot is the caller's bu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -92,14 +94,13 @@ class SlotCache(Cache):
         numbers = sum(heads * dim * len(kind) for (heads, dim), kind in self._kinds.items())
         return numbers * rows * capacity * self.dtype.itemsize
 
-    def resize(self, rows: int, capacity: int) -> None:
-        """Reallocate; rows and slots that exist before and after keep their content."""
-        both = (slice(None), slice(min(rows, self.rows)), slice(None), slice(min(capacity, self.capacity)))
+    def resize(self, rows: int, capacity: int, *, used: int = 0) -> None:
+        """Reallocate. The first `used` slots of rows that exist before and after keep their content."""
         for index, (heads, dim) in enumerate(self._kinds):
-            before = self._buffers[index]
-            buffer = torch.zeros(len(before), rows, heads, capacity, dim, dtype=self.dtype, device=self.device)
-            if self.rows and self.capacity:
-                buffer[both] = before[both]
+            before = self._buffers[index][:, :rows, :, :used]
+            buffer = _zeros((len(before), rows, heads, capacity, dim), self.dtype, self.device)
+            if before.numel():
+                buffer[:, : self.rows, :, :used] = before
             self._buffers[index] = buffer
         self.rows, self.capacity = rows, capacity
 
@@ -149,3 +150,15 @@ class SlotCache(Cache):
             kept = buffer[:, one, :, :length].clone()
             buffer[:, one, :, :length] = buffer[:, other, :, :length]
             buffer[:, other, :, :length] = kept
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros: a slot that nothing was written to is masked, but not a number times zero is not a number.
+
+    On a CPU they come from the system as pages that take memory only once they are written, so that room for a long
+    text costs nothing until the text is long.
+    """
+    if device.type != "cpu" or 0 in shape:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

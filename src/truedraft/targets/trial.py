@@ -23,7 +23,7 @@ from truedraft.targets.slots import HeadShape, SlotCache
 
 __all__ = ["SurveyCache", "survey"]
 
-_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # of the largest logit; rounding alone is far below
+_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}  # of the largest logit; rounding alone is far below
 _LOW_PRECISION_TOLERANCE = 0.1
 
 
