@@ -47,6 +47,11 @@ class ModelEntry:
     parameters: int
     eos: tuple[str, ...] = ()
 
+    @property
+    def folder_bytes(self) -> int:
+        """About what the converted folder takes: its weights in float32."""
+        return 4 * self.parameters
+
 
 CATALOGUE: tuple[ModelEntry, ...] = (
     ModelEntry(

