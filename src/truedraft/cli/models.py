@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from truedraft import models as library
 from truedraft.cli import options as opt
@@ -44,7 +43,9 @@ def models(json_: opt.Json = False) -> int:
     console = Console(highlight=False)
     for each in listings:
         _show(console, each)
-    console.print(f"A folder, a .gguf file or a hub id works as well. The cache is {cache_folder()}", style="dim")
+    console.print(
+        f"A folder, a .gguf file or a hub id works as well. The cache is {cache_folder()}", style="dim", soft_wrap=True
+    )
     return 0
 
 
@@ -52,11 +53,9 @@ def _show(console: Console, listing: Listing) -> None:
     """A named model in three lines."""
     entry, here = listing.entry, listing.path is not None
     default = " (the default)" if entry.name == DEFAULT else ""
-    console.print(f"[bold]{entry.name}[/bold]{default}  {entry.description}")
-    rows = Table.grid(padding=(0, 1))
-    rows.add_row("   ", "here" if here else "not here yet", _where(listing))
-    rows.add_row("   ", "original", f"{entry.hub_id}, {entry.licence}")
-    console.print(rows)
+    console.print(f"[bold]{entry.name}[/bold]{default}  {entry.description}", soft_wrap=True)
+    console.print(f"  {'here:    ' if here else 'not here:'} {_where(listing)}", soft_wrap=True)
+    console.print(f"  original: {entry.hub_id}, {entry.licence}", soft_wrap=True)
 
 
 def _where(listing: Listing) -> str:
