@@ -3,7 +3,7 @@
 const AccountMap = (() => {
   const COLUMNS = 21, ROWS = 13; // alpha 0 .. 1 in steps of 0.05 (to the right), c 0 .. 0.6 (upwards)
   const CELL = { width: 40, height: 26 };
-  const LEFT = 64, BELOW = 46, TOP = 6;
+  const LEFT = 92, BELOW = 70, TOP = 6;
 
   /** @param {number} column */
   const alphaAt = (column) => column / 20;
@@ -39,7 +39,7 @@ const AccountMap = (() => {
     return Page.make("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, ...cells,
       Page.make("path", { class: "border", d: border(gains, x, y) }),
       Page.make("rect", { class: "here", x: x(column) + 1, y: y(row) + 1, width: CELL.width - 2, height: CELL.height - 2, rx: 4 }),
-      ...axis(x, y, words), );
+      ...axis(x, y, words));
   }
 
   /** The edges between cells that win and cells that do not. @param {number[][]} gains @param {(column: number) => number} x @param {(row: number) => number} y */
@@ -57,12 +57,12 @@ const AccountMap = (() => {
   /** @param {(column: number) => number} x @param {(row: number) => number} y @param {{x: string, y: string}} words */
   function axis(x, y, words) {
     const bottom = y(0) + CELL.height;
-    const below = [0, 4, 8, 12, 16, 20].map((column) => Page.make("text", { x: x(column) + CELL.width / 2, y: bottom + 18, "text-anchor": "middle" }, Page.number(alphaAt(column), 1)));
-    const beside = [0, 2, 4, 6, 8, 10, 12].map((row) => Page.make("text", { x: LEFT - 8, y: y(row) + 18, "text-anchor": "end" }, Page.number(costAt(row), 1)));
+    const below = [0, 4, 8, 12, 16, 20].map((column) => Page.make("text", { x: x(column) + CELL.width / 2, y: bottom + 24, "text-anchor": "middle" }, Page.number(alphaAt(column), 1)));
+    const beside = [0, 4, 8, 12].map((row) => Page.make("text", { x: LEFT - 8, y: y(row) + 18, "text-anchor": "end" }, Page.number(costAt(row), 1)));
     const middle = (TOP + bottom) / 2;
     return [...below, ...beside,
-      Page.make("text", { x: x(COLUMNS / 2), y: bottom + 40, "text-anchor": "middle" }, words.x),
-      Page.make("text", { x: 16, y: middle, "text-anchor": "middle", transform: `rotate(-90 16 ${middle})` }, words.y)];
+      Page.make("text", { x: x(COLUMNS / 2), y: bottom + 58, "text-anchor": "middle" }, words.x),
+      Page.make("text", { x: 22, y: middle, "text-anchor": "middle", transform: `rotate(-90 22 ${middle})` }, words.y)];
   }
 
   /** Where an arrow key leads from here, on the grid. @param {string} key @param {{alpha: number, c: number}} here */

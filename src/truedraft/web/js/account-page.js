@@ -180,6 +180,7 @@
   /** @param {uPlot} plot @param {number} k @param {number} gain @param {string} colour @param {boolean} full */
   function dot(plot, k, gain, colour, full) {
     const { ctx } = plot;
+    ctx.setLineDash([]);
     ctx.beginPath();
     ctx.arc(plot.valToPos(k, "x", true), plot.valToPos(gain, "y", true), (full ? 6 : 9) * devicePixelRatio, 0, 2 * Math.PI);
     ctx.fillStyle = ctx.strokeStyle = Page.colour(colour);

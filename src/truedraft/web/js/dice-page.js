@@ -227,7 +227,8 @@
     labels: () => DiceWords.now().chart,
     ranges: () => {
       const { mean, deviation } = Simulation.theory(game);
-      return { x: [1, DiceResults.horizon(game)], y: [Math.max(0.9, mean - 1.6 * deviation), Math.min(game.k + 1.1, mean + 1.6 * deviation)] };
+      const around = Math.max(1.6 * deviation, 0.25); // certain acceptance has no spread, the axis needs some
+      return { x: [1, DiceResults.horizon(game)], y: [Math.max(0.9, mean - around), Math.min(game.k + 1.1, mean + around)] };
     },
   });
   showCounts();

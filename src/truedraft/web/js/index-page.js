@@ -1,0 +1,2 @@
+// @ts-check
+Page.start();
