@@ -120,6 +120,7 @@ class CachedModel:
     def reserve(self, key: Hashable, length: int) -> None:
         """Make sure that the row can hold `length` slots; `OutOfMemoryError` before anything is allocated."""
         self._admit([key], length)
+        self._rows[key].reserved = max(self._rows[key].reserved, length)
 
     @torch.inference_mode()
     def require(self, rows: int, length: int) -> None:
@@ -238,9 +239,9 @@ class CachedModel:
         if length > capacity:
             capacity = -(-max(length, capacity + capacity // 4) // _STEP) * _STEP
         plenty = (have.rows if rows <= have.rows else rows + rows // 2, capacity)
-        barely = (rows, max(length, self._rows.longest(len(self._rows))))
+        barely = (rows, max(length, self._rows.needed))
         available = self._available(self.device)
         size = plenty if have.size(*plenty) <= available // 2 else barely
         check_fits(have.size(*size), available, f"a cache of {size[0]} texts of {size[1]} tokens")
-        have.resize(*size, used=min(size[1], self._rows.longest(size[0])))
+        have.resize(*size, used=min(size[1], self._rows.used))
         self._rows.resize(*size)

@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from truedraft.errors import CorruptModelError, ParameterError, UnknownModelError, UnsupportedModelError
 from truedraft.targets.cached import CachedModel
@@ -43,28 +50,8 @@ def load_model(
     precision, attention = _dtype_named(dtype, place), _attention_named(attention)
     config = _read_config(folder, trust_remote_code)
     check_supported(config)
-    if not allow_pickle and not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):
-        raise UnsupportedModelError(
-            f"{folder} has only pickled weights, which can run code; convert them to safetensors or allow pickle"
-        )
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=precision,
-            attn_implementation=attention,
-            use_safetensors=None if allow_pickle else True,
-            trust_remote_code=trust_remote_code,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except (SafetensorError, EOFError, OSError, RuntimeError) as error:
-        raise CorruptModelError(f"the weights in {folder} cannot be read: {_first_line(error)}") from error
-    except (ImportError, ValueError) as error:
-        raise UnsupportedModelError(f"the model in {folder} cannot be built: {_first_line(error)}") from error
-    model, found = loaded
-    if missing := sorted(found["missing_keys"]):
-        raise CorruptModelError(f"{len(missing)} tensors are missing from {folder}, the first is {missing[0]}")
+    options = {"config": config, "dtype": precision, "attn_implementation": attention}
+    model: Any = _read_weights(folder, allow_pickle, trust_remote_code=trust_remote_code, **options)
     return CachedModel(model.to(place).requires_grad_(False))
 
 
@@ -118,6 +105,30 @@ def _read_config(folder: Path, trust_remote_code: bool) -> PreTrainedConfig:
     except (ImportError, ValueError) as error:
         raise UnsupportedModelError(f"the model in {folder} is not supported: {_first_line(error)}") from error
     return config
+
+
+def _read_weights(folder: Path, allow_pickle: bool, **options: Any) -> PreTrainedModel:
+    if not allow_pickle and not any(folder.glob("*.safetensors")) and any(folder.glob("*.bin")):
+        raise UnsupportedModelError(
+            f"{folder} has only pickled weights, which can run code; convert them to safetensors or allow pickle"
+        )
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            use_safetensors=None if allow_pickle else True,
+            local_files_only=True,
+            output_loading_info=True,
+            **options,
+        )
+    except (SafetensorError, EOFError, OSError, RuntimeError) as error:
+        raise CorruptModelError(f"the weights in {folder} cannot be read: {_first_line(error)}") from error
+    except (ImportError, ValueError) as error:
+        raise UnsupportedModelError(f"the model in {folder} cannot be built: {_first_line(error)}") from error
+    model: PreTrainedModel
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise CorruptModelError(f"{len(missing)} tensors are missing from {folder}, the first is {missing[0]}")
+    return model
 
 
 def _first_line(error: Exception) -> str:

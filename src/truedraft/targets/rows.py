@@ -34,6 +34,7 @@ class Row:
 
     tokens: those whose keys and values are in slots 0, 1, ...; the first `length` are committed, the others left over.
     nodes: the tokens of the uncommitted nodes, in the slots behind the committed ones; parents and depths: theirs.
+    reserved: how many slots it was promised.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -41,6 +42,7 @@ class Row:
     nodes: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     depths: tuple[int, ...] = ()
+    reserved: int = 0
 
     @property
     def start(self) -> int:
@@ -108,9 +110,15 @@ class Rows:
     def __getitem__(self, key: Hashable) -> Row:
         return self.held[self._keys.index(key)]
 
-    def longest(self, rows: int) -> int:
-        """The most slots that one of the first `rows` rows has something in."""
-        return max((row.used for row in self.held[:rows]), default=0)
+    @property
+    def needed(self) -> int:
+        """The slots that the rows in use cannot do without."""
+        return max((max(row.start, row.reserved) for row in self.held[: len(self)]), default=0)
+
+    @property
+    def used(self) -> int:
+        """The slots that hold something in some row."""
+        return max((row.used for row in self.held), default=0)
 
     def resize(self, rows: int, capacity: int) -> None:
         """There are this many rows now, of this many slots."""
@@ -148,6 +156,7 @@ class Rows:
         """Take a key's row out of use."""
         index, last = self.index(key), len(self) - 1
         self.held[index].forget(0)
+        self.held[index].reserved = 0
         if index != last:
             self._swap(index, last)
             self._keys[index] = self._keys[last]
