@@ -260,7 +260,7 @@ NEVER_WRITTEN = {
     "an address of a package index": r"https?://[\w.-]*(pypi|pythonhosted|npmjs|debian)\b",
     "a note to do it later": r"\b([T]ODO|[F]IXME|[X]XX|[H]ACK)\b",
 }
-OUTDATED_NAME = re.compile(r"_(v\d+|new|old|legacy|tmp)$")
+OUTDATED_NAME = re.compile(r"[a-z0-9]_(v\d+|new|old|legacy|tmp)$")
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
