@@ -92,8 +92,8 @@ def test_account_agrees(page: Any) -> None:
         """cases => cases.map(({alpha, decay, c, k, rates, batch, ridge}) => {
             const tokens = Account.expectedTokensByPosition(rates), load = {batch, ridge};
             const best = Account.sweetSpot(rates, c, load);
-            return [Account.advise(rates, c, k, load), Account.expectedTokens(alpha, k), tokens, Account.alphaFrom(tokens, k),
-                    Account.speedup(tokens, k, c, load), best.k, best.gain,
+            return [Account.advise(rates, c, k, load), Account.expectedTokens(alpha, k), tokens,
+                    Account.alphaFrom(tokens, k), Account.speedup(tokens, k, c, load), best.k, best.gain,
                     Account.passCost(batch * k, ridge), Account.ridgeOf(alpha, decay, c),
                     ...Account.decayedRates(alpha, decay, k)];
         })""",
@@ -224,10 +224,7 @@ def test_a_seeded_run_is_the_same_run(page: Any, name: str) -> None:
     counts = [[0] * 6 for _ in range(6)]
     for _ in range(400):
         dice: Dice = Recorder(uniform)
-        if law is Law.CHOSEN:
-            tokens = [row.index(max(row)) for row in q]
-        else:
-            tokens = [pick(row, uniform()) for row in q]
+        tokens = [row.index(max(row)) if law is Law.CHOSEN else pick(row, uniform()) for row in q]
         verdict = rule.verify(draft_of(tokens, q, law), p, dice)
         for position, emitted in enumerate(verdict.tokens):
             counts[position][emitted] += 1

@@ -14,24 +14,8 @@ from truedraft.core import Draft, Law, Round, Shape, Timings, Tree, Verdict
 __all__ = ["HEADER", "lines", "synthetic"]
 
 WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "and",
-    "then",
-    "sleeps",
-    "in",
-    "warm",
-    "sun",
-    "while",
-    "birds",
-    "sing",
+    *("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"),
+    *("and", "then", "sleeps", "in", "warm", "sun", "while", "birds", "sing"),
 ]
 HEADER: dict[str, Any] = {
     "trace": 1,
