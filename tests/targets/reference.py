@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from truedraft.targets.cached import CachedModel, Nodes
 
@@ -64,11 +64,14 @@ def state(model: CachedModel, key: object) -> list[Tensor]:
     return [buffer[:, row, :, :length] for buffer in model._cache._buffers]
 
 
+@torch.inference_mode()
 def fresh_state(model: CachedModel, tokens: Sequence[int]) -> list[Tensor]:
-    """The keys and values that a model which has read just these tokens has."""
-    fresh = CachedModel(model.model)
-    fresh.read("fresh", tokens)
-    return state(fresh, "fresh")
+    """The keys and values that transformers' own cache holds of just these tokens, read at once, in the same order."""
+    cache = DynamicCache()
+    if tokens:
+        model.model(torch.tensor([list(tokens)]), cache=cache, use_cache=True)
+        return [torch.stack([part[0] for layer in cache.layers for part in (layer.keys, layer.values)])]
+    return [buffer[:, 0, :, :0] for buffer in model._cache._buffers]
 
 
 def largest_difference(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
