@@ -14,7 +14,7 @@ from tests.tiny import tiny_model
 from truedraft.core import Draft, Drafter, Law, Session, Shape, Verdict
 from truedraft.decode import Decoder
 from truedraft.drafters.model import ModelDrafter
-from truedraft.errors import ParameterError
+from truedraft.errors import OutOfMemoryError, ParameterError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
@@ -199,6 +199,14 @@ def test_an_edited_text_is_drafted_for_as_it_is_now():
     del session.tokens[20:]
     edited = drafter.propose([session], [Shape.chain(3)])[0]
     assert edited.tree == drafter_of().propose([make(session.tokens, **GREEDY)], [Shape.chain(3)])[0].tree
+
+
+def test_memory_that_a_text_would_lack_is_missed_before_it_begins():
+    cache = CachedModel(SMALL, available=lambda device: 60_000)
+    drafter = ModelDrafter(cache, vocabulary=V)
+    with pytest.raises(OutOfMemoryError):
+        drafter.propose([make(PROMPTS[0], **GREEDY, max_new_tokens=10_000)], [Shape.chain(2)])
+    assert len(drafter.propose([make(PROMPTS[0], **GREEDY, max_new_tokens=10)], [Shape.chain(2)])[0]) == 2
 
 
 def test_release_frees_the_row_and_the_session():

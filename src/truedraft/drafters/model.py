@@ -85,6 +85,7 @@ class ModelDrafter:
         bets: dict[Session, _Bet] = {}
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if min(shape.depth, shape.nodes) > 0:
+                self._meet(session, shape)
                 growth = begin(session, shape, self._law_of(session, shape), confidence=self._confidence)
                 bets[session] = _Bet(growth, self._catch_up(session))
         while growing := {session: bet for session, bet in bets.items() if bet.growth.frontier}:
@@ -112,6 +113,17 @@ class ModelDrafter:
         if len(session.tokens) > limit:
             self._model.release(session)
         return shape.clip(limit - len(session.tokens) + 1)
+
+    def _meet(self, session: Session, shape: Shape) -> None:
+        """On first sight: learn how the session samples, and make room for all of its text.
+
+        Raises `OutOfMemoryError` here rather than in the middle of a text.
+        """
+        if session in self._greedy:
+            return
+        self._greedy[session] = self._is_greedy(session)
+        longest, limit = len(session.tokens) + session.ending.room, self._model.context_length
+        self._model.reserve(session, shape.nodes + (longest if limit is None else min(longest, limit)))
 
     def _catch_up(self, session: Session) -> list[int]:
         """Make the model's row a beginning of the session's text, and all of it but the last few tokens.
@@ -145,8 +157,6 @@ class ModelDrafter:
     def _law_of(self, session: Session, shape: Shape) -> Law:
         if self._law is not None:
             return self._law
-        if session not in self._greedy:
-            self._greedy[session] = self._is_greedy(session)
         if self._greedy[session]:
             return Law.CHOSEN
         return Law.SAMPLED if shape.width == 1 else Law.SAMPLED_WITHOUT_REPLACEMENT
