@@ -19,7 +19,7 @@ from tests.targets.reference import (
     tolerance,
 )
 from tests.tiny import FAMILIES, WINDOW, tiny_model
-from truedraft.errors import ParameterError, PromptError
+from truedraft.errors import ParameterError, PromptError, UnsupportedModelError
 from truedraft.targets.cached import CachedModel, Nodes
 
 every_kind = pytest.mark.parametrize(("attention", "dtype"), KINDS)
@@ -203,6 +203,14 @@ def test_taps_of_a_batch_and_of_nothing():
     assert model.read("a", [], (1, 3)).shape == (0, 2, model.hidden_size)
     assert model.read("a", []) is None
     assert model.extend([], []) == []
+
+
+def test_a_model_that_hides_its_states_cannot_be_tapped():
+    model = cached()
+    model.model.register_forward_hook(lambda module, inputs, output: setattr(output, "hidden_states", None))
+    with pytest.raises(UnsupportedModelError, match="hidden states"):
+        model.extend(["a"], [Nodes.chain((5,))], (1,))
+    model.extend(["a"], [Nodes.chain((5,))])
 
 
 @pytest.mark.parametrize("tap", [-1, 4])

@@ -252,6 +252,13 @@ def test_a_model_that_ignores_positions_or_mask_is_found_out(name, value):
         survey(model)
 
 
+def test_a_model_that_reads_with_another_decoder_than_it_scores_with_is_found_out():
+    model = tiny_model()
+    model.get_decoder = tiny_model(seed=1).get_decoder
+    with pytest.raises(UnsupportedModelError, match="unlike its paths"):
+        survey(model)
+
+
 def test_an_attention_that_takes_no_mask_of_ours_is_refused():
     model = tiny_model()
     model.config._attn_implementation = "flash_attention_2"

@@ -61,7 +61,7 @@ class CachedModel:
 
     chunk: most tokens that `read` gives the model at once. available: bytes of memory that a device has left.
     context_length is None without a limit. Raises `UnsupportedModelError` for a model that cannot be decoded
-    speculatively; a tree of three nodes is tried out.
+    speculatively; a small tree is tried out.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from truedraft.errors import UnsupportedModelError
 from truedraft.targets.passes import Pass, running
 
 __all__ = ["features_of", "logits_of", "run_model"]
@@ -52,5 +53,7 @@ def logits_of(output: Any, what: Pass) -> list[Tensor]:
 
 def features_of(output: Any, what: Pass, taps: Sequence[int]) -> list[Tensor]:
     """The tapped hidden states [n, T, H] of every span's new nodes; there is at least one tap."""
+    if output.hidden_states is None:
+        raise UnsupportedModelError("the model does not show its hidden states; use a drafter that needs none")
     stacked = torch.stack([output.hidden_states[tap] for tap in taps], dim=2)
     return [row[: span.fresh] for row, span in zip(stacked, what.spans, strict=True)]

@@ -1,7 +1,7 @@
 """A trial run of a model: how its layers cache, and whether a draft tree is scored as its paths are.
 
 Models that take their positions or their mask from elsewhere than where transformers' conventions put them would be
-silently wrong on a tree. Two short passes find them out when a model is wrapped, whatever their name.
+silently wrong on a tree. Three short passes find them out when a model is wrapped, whatever their name.
 """
 
 from __future__ import annotations
@@ -76,22 +76,28 @@ def survey(model: PreTrainedModel) -> tuple[list[HeadShape], int]:
     tolerance = _TOLERANCE.get(model.dtype, _LOW_PRECISION_TOLERANCE) * float(texts.abs().max())
     if (texts[0, 0] - texts[1, 0]).abs().max() > tolerance:
         raise UnsupportedModelError(f"{name} cannot be decoded speculatively: it attends to later tokens")
-    if (nodes - torch.stack([texts[0, 0], texts[0, 1], texts[1, 1]])).abs().max() > tolerance:
+    if (nodes - texts[:, 1]).abs().max() > tolerance:
         raise UnsupportedModelError(f"{name} scores a draft tree unlike its paths: it ignores positions or masks")
     return shapes, nodes.shape[-1]
 
 
 def _try_out(model: PreTrainedModel) -> tuple[list[HeadShape], Tensor, Tensor]:
-    """A root with two children as two texts and as a tree: shapes, logits [2, 2, V] and logits [3, V]."""
+    """A root with two children, as two texts and as a tree behind a prefix that is read first.
+
+    Returns the shapes of keys and values, logits [2, 2, V] of the texts, and logits [2, V] of the tree.
+    """
     embeddings: Any = model.get_input_embeddings()
     root, one, other = (token % embeddings.num_embeddings for token in (1, 2, 3))
     chain = Span(row=0, base=0, parents=(-1, 0), depths=(0, 1), fresh=2)
     chains = Pass((chain, replace(chain, row=1)), model.device)
     noted = SurveyCache()
     texts = logits_of(run_model(model, chains, [[root, one], [root, other]], noted), chains)
-    tree = Pass((Span(row=0, base=0, parents=(-1, 0, 0), depths=(0, 1, 1), fresh=3),), model.device)
     cache = SlotCache(noted.shapes, dtype=model.dtype, device=model.device)
-    cache.resize(1, tree.extent)
+    cache.resize(1, 3)
+    prefix = Pass((Span(row=0, base=0, parents=(-1,), depths=(0,), fresh=1),), model.device)
+    cache.begin(prefix)
+    run_model(model, prefix, [[root]], cache, scored=False)
+    tree = Pass((Span(row=0, base=1, parents=(-1, -1), depths=(0, 0), fresh=2),), model.device)
     cache.begin(tree)
-    (nodes,) = logits_of(run_model(model, tree, [[root, one, other]], cache), tree)
-    return noted.shapes, torch.stack(texts).double(), nodes.double()
+    (nodes,) = logits_of(run_model(model, tree, [[one, other]], cache), tree)
+    return noted.shapes, torch.stack(texts).cpu().double(), nodes.cpu().double()
