@@ -217,7 +217,7 @@ class ForwardClock:
     def __init__(self, target: Any) -> None:
         self._seconds = 0.0
         self._start = 0.0
-        module = target.cache.model
+        module = target.model.model
         self._hooks = [
             module.register_forward_pre_hook(self._enter),
             module.register_forward_hook(self._leave),

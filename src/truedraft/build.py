@@ -118,7 +118,7 @@ def assemble(kit: Kit, rule: Rule, shape: Shape | None, *, name: str) -> Model:
     """The parts joined."""
     drafter, usual = DRAFTERS[kit.options.drafter](kit)
     decoder = Decoder(TorchTarget(kit.target), drafter, rule, Fixed(shape or usual))
-    return Model(decoder, kit.facts, batch=kit.options.batch, name=name)
+    return Model(decoder, kit.facts, batch=kit.options.batch, name=name, drafter_name=kit.options.drafter)
 
 
 def parse_shape(draft_tokens: int | None, tree: str | None) -> Shape | None:

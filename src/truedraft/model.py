@@ -49,6 +49,11 @@ class Stream(Iterator[Chunk]):
         self.close()
 
     @property
+    def prompts(self) -> list[tuple[int, ...]]:
+        """The prompts' token ids."""
+        return [tuple(session.tokens[: session.prompt_length]) for session in self._sessions]
+
+    @property
     def result(self) -> Result:
         """The first result; for streams of one prompt."""
         return self.results[0]
@@ -109,12 +114,14 @@ class Model:
     """A target with its drafter. Make one with `truedraft.load`.
 
     batch: most prompts decoded at once. facts: vocabulary, context length, end tokens and tokenizer of the target.
+    name, drafter_name: what they were loaded by, for records.
     """
 
     decoder: Decoder
     facts: Facts
     batch: int = 8
     name: str = ""
+    drafter_name: str = ""
 
     @overload
     def generate(self, prompts: Prompt, *, each: Each = None, **parameters: Any) -> Result: ...

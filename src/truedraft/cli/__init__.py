@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
-from truedraft.cli.lab import lab
-from truedraft.cli.models import models, pull
+from transformers.utils import logging as transformers_logging
 
 from truedraft.cli.chat import chat
 from truedraft.cli.generate import generate
+from truedraft.cli.lab import lab
+from truedraft.cli.models import models, pull
 from truedraft.errors import TruedraftError
 
 __all__ = ["app", "main"]
@@ -31,16 +31,18 @@ for command in (generate, chat, pull, models, lab):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. 2: the request is at fault; 130: interrupted."""
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TruedraftError as error:
         print(f"truedraft: {error}", file=sys.stderr)
         return 2
-    except click.ClickException as error:
-        error.show()
+    except typer.TyperException as error:
+        print(f"truedraft: {error} (see --help)", file=sys.stderr)
         return 2
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("truedraft: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:

@@ -151,12 +151,24 @@ class _Job:
         watchers: list[Callable[[Chunk], None]] = []
         tokenizer: Any = self._model.facts.tokenizer
         if trace is not None:
-            facts = {"model": self._model.name, "parameters": _plain_values(self._parameters), "prompt": self._prompt}
-            watchers.append(stack.enter_context(TraceWriter.open(trace, tokenizer, facts)).write)
+            watchers.append(stack.enter_context(TraceWriter.open(trace, tokenizer, self._header(stream))).write)
         if not as_json:
             painter = Painter(self._console, lambda ids: tokenizer.decode(ids, skip_special_tokens=True), colour=colour)
             watchers.append(painter.show)
         return watchers
+
+    def _header(self, stream: Stream) -> dict[str, Any]:
+        """What a trace says about its run."""
+        tokens = list(stream.prompts[0])
+        tokenizer: Any = self._model.facts.tokenizer
+        return {
+            "model": self._model.name,
+            "drafter": self._model.drafter_name,
+            "rule": getattr(self._model.decoder.rule, "name", type(self._model.decoder.rule).__name__),
+            "prompt": tokenizer.decode(tokens),
+            "prompt_tokens": tokens,
+            "parameters": {name: value if value != () else [] for name, value in self._parameters.items()},
+        }
 
     def _plain(self) -> tuple[Result, bool]:
         """Plain decoding of the same prompt."""
@@ -195,8 +207,9 @@ class _Job:
         if at is None:
             return "one text is the beginning of the other"
         few = {**self._parameters, "max_new_tokens": at + 1, "logprobs": 2}
-        entry = (_plainly(self._model).generate(self._prompt, **few).logprobs or ())[-1]
-        gap = entry.top[0][1] - entry.top[1][1]
+        entries = list(_plainly(self._model).generate(self._prompt, **few).logprobs or ())
+        best, second = entries[-1].top
+        gap = best[1] - second[1]
         return f"they part at token {at}, where the two best tokens are {gap:.2g} apart in log-probability"
 
 
@@ -215,7 +228,3 @@ def _follow(stream: Stream, watchers: list[Callable[[Chunk], None]]) -> bool:
         stream.close()
         return True
     return False
-
-
-def _plain_values(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}

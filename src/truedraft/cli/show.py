@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from rich.console import Console
 from rich.table import Table
@@ -57,7 +58,7 @@ class Painter:
         """The text from what was shown to what is ready, in its tokens' colours."""
         painted = Text()
         starts = [*self._stream.starts, len(self._stream.text)]
-        for style, start, stop in zip(self._styles, starts, starts[1:], strict=True):
+        for style, (start, stop) in zip(self._styles, pairwise(starts), strict=True):
             start, stop = max(start, self._shown), min(stop, self._ready)
             if start < stop:
                 painted.append(self._stream.text[start:stop], style)
@@ -86,7 +87,7 @@ def _rates(rates: Sequence[float]) -> str:
 def comparison(fast: Result, plain: Result, *, identical: bool | None, note: str = "") -> Table:
     """Speculative and plain decoding side by side."""
     table = Table(caption=note or None)
-    for heading in ("", "tokens", "target passes", "tokens/pass", "seconds", "tokens/s", "speed"):
+    for heading in ("", "tokens", "passes", "tokens/pass", "seconds", "tokens/s", "speed"):
         table.add_column(heading, justify="left" if not heading else "right")
     for name, result in (("plain", plain), ("speculative", fast)):
         table.add_row(
