@@ -54,9 +54,7 @@ def wanted(files: Mapping[str, int], hub_id: str, *, allow_pickle: bool) -> dict
             "pass --allow-pickle (allow_pickle=True) if you trust their source"
         )
     ggufs = sorted(name for name in files if name.endswith(".gguf"))
-    instead = (
-        f"download one of its GGUF files, such as {ggufs[0]}, and give that file" if ggufs else "give another model"
-    )
+    instead = f"download a GGUF file of it, such as {ggufs[0]}, and give that file" if ggufs else "give another model"
     raise UnsupportedModelError(f"{hub_id} holds no config.json with safetensors weights: {instead}")
 
 
