@@ -9,10 +9,10 @@ import itertools
 from collections import Counter
 
 import pytest
-import tiny
 import torch
 from scipy import stats
 
+from tests import tiny
 from truedraft.core import Law, Shape
 from truedraft.decode import Decoder
 from truedraft.drafters.model import ModelDrafter

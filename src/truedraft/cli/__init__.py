@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"truedraft: {error}", file=sys.stderr)
         return 2
     except typer.TyperException as error:
-        print(f"truedraft: {error} (see --help)", file=sys.stderr)
+        message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+        print(f"truedraft: {' '.join(message.split())} (see --help)", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         print("truedraft: interrupted", file=sys.stderr)

@@ -33,7 +33,8 @@ class RichProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._step is not None:
+            self._bars.stop()
 
     def start(self, description: str, total: int | None) -> None:
         """Show a step."""
