@@ -28,7 +28,11 @@ const AccountInput = (() => {
 
   /** @type {Record<string, [number, number, string]>} */
   const RANGES = {
-    alpha: [0, 1, "0 – 1"], c: [0, 10, "0 – 10"], k: [1, 64, "1 – 64"], batch: [1, 65536, "1 – 65536"], ridge: [0.5, 1e9, "> 0.5"],
+    alpha: [0, 1, "0 – 1"],
+    c: [0, 10, "0 – 10"],
+    k: [1, 64, "1 – 64"],
+    batch: [1, 65536, "1 – 65536"],
+    ridge: [0.5, 1e9, "> 0.5"],
   };
 
   /** @param {string} text @returns {Reading} */
@@ -77,7 +81,12 @@ const AccountInput = (() => {
   /** @param {string} name @param {unknown} value */
   function fits(name, value) {
     if (name !== "rates") return typeof value === "number";
-    return Array.isArray(value) && value.length > 0 && value.length <= 64 && value.every((rate) => typeof rate === "number" && rate >= 0 && rate <= 1);
+    return (
+      Array.isArray(value) &&
+      value.length > 0 &&
+      value.length <= 64 &&
+      value.every((rate) => typeof rate === "number" && rate >= 0 && rate <= 1)
+    );
   }
 
   /** Work alpha out where only what it leads to was measured. @param {Record<string, any>} found @returns {Numbers} */
@@ -85,8 +94,10 @@ const AccountInput = (() => {
     if (numbers.alpha !== undefined) return numbers;
     if (numbers.rates) return { ...numbers, alpha: numbers.rates[0], derived: "acceptance_by_position" };
     const { k } = numbers;
-    if (k >= 1 && tokens !== undefined) return { ...numbers, alpha: Account.alphaFrom(tokens, k), derived: "tokens_per_pass" };
-    if (k >= 1 && accepted !== undefined) return { ...numbers, alpha: Account.alphaFrom(1 + accepted * k, k), derived: "acceptance_rate" };
+    if (k >= 1 && tokens !== undefined)
+      return { ...numbers, alpha: Account.alphaFrom(tokens, k), derived: "tokens_per_pass" };
+    if (k >= 1 && accepted !== undefined)
+      return { ...numbers, alpha: Account.alphaFrom(1 + accepted * k, k), derived: "acceptance_rate" };
     return numbers;
   }
 
@@ -96,8 +107,9 @@ const AccountInput = (() => {
     if (!Object.keys(numbers).length) return { problem: words.nothing };
     for (const [name, [least, most, range]] of Object.entries(RANGES)) {
       const value = /** @type {any} */ (numbers)[name];
-      const whole = name !== "k" && name !== "batch" || Number.isInteger(value);
-      if (value !== undefined && !(value >= least && value <= most && whole)) return { problem: words.range(name, value, range) };
+      const whole = (name !== "k" && name !== "batch") || Number.isInteger(value);
+      if (value !== undefined && !(value >= least && value <= most && whole))
+        return { problem: words.range(name, value, range) };
     }
     return { numbers };
   }

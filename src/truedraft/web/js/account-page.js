@@ -13,7 +13,8 @@
 
   // Batch and ridge move in tenths of an octave; one step past the end is no ridge at all.
   const fromOctaves = (/** @type {number} */ step) => Math.round(2 ** (step / 10));
-  const toOctaves = (/** @type {number} */ value) => (value === Infinity ? 101 : Math.min(100, Math.round(10 * Math.log2(value))));
+  const toOctaves = (/** @type {number} */ value) =>
+    value === Infinity ? 101 : Math.min(100, Math.round(10 * Math.log2(value)));
 
   function load() {
     state.alpha = Address.number("alpha", defaults.alpha, 0, 1);
@@ -35,7 +36,10 @@
     Object.assign(state, changes);
     measured = rates;
     if (measured) state.k = Math.min(state.k, measured.length);
-    const written = Object.entries(state).map(([key, value]) => [key, value === defaults[/** @type {keyof typeof state} */ (key)] ? null : value]);
+    const written = Object.entries(state).map(([key, value]) => [
+      key,
+      value === defaults[/** @type {keyof typeof state} */ (key)] ? null : value,
+    ]);
     Address.write({ ...Object.fromEntries(written), rates: measured ? measured.join(",") : null });
     show();
   }
@@ -56,7 +60,10 @@
     const all = rates();
     const load = { batch: state.batch, ridge: state.ridge };
     return {
-      alpha: state.alpha, c: state.c, k: state.k, load,
+      alpha: state.alpha,
+      c: state.c,
+      k: state.k,
+      load,
       tokens: Account.expectedTokensByPosition(all.slice(0, state.k)),
       gain: gainAt(all, state.c, state.k, load),
       best: Account.sweetSpot(all, state.c, load),
@@ -74,8 +81,12 @@
   function showControls() {
     const words = AccountWords.now();
     const texts = {
-      alpha: measured ? `${number(measured[0])} …` : number(state.alpha), c: number(state.c), k: String(state.k),
-      decay: number(state.decay), batch: String(state.batch), ridge: state.ridge === Infinity ? words.unbounded : String(state.ridge),
+      alpha: measured ? `${number(measured[0])} …` : number(state.alpha),
+      c: number(state.c),
+      k: String(state.k),
+      decay: number(state.decay),
+      batch: String(state.batch),
+      ridge: state.ridge === Infinity ? words.unbounded : String(state.ridge),
     };
     for (const [id, text] of Object.entries(texts)) fill(`${id}-value`, text);
     const k = find("k");
@@ -100,18 +111,31 @@
     fill("verdict", make("strong", {}, title), text);
     const cost = now.tokens / now.gain;
     const figures = [
-      ["gain", `${number(now.gain)}×`], ["tokens", number(now.tokens)], ["cost", number(cost)],
+      ["gain", `${number(now.gain)}×`],
+      ["tokens", number(now.tokens)],
+      ["cost", number(cost)],
       ["best", now.best.k ? `${now.best.k} (${number(now.best.gain)}×)` : words.none],
     ];
-    fill("figures", ...figures.map(([id, value]) => make("div", {},
-      make("dt", {}, words.figures[/** @type {"gain"} */ (id)]), make("dd", { id: `figure-${id}` }, value))));
+    fill(
+      "figures",
+      ...figures.map(([id, value]) =>
+        make(
+          "div",
+          {},
+          make("dt", {}, words.figures[/** @type {"gain"} */ (id)]),
+          make("dd", { id: `figure-${id}` }, value),
+        ),
+      ),
+    );
   }
 
   function showCurve() {
-    const all = rates(), load = { batch: state.batch, ridge: state.ridge };
+    const all = rates(),
+      load = { batch: state.batch, ridge: state.ridge };
     const ks = Array.from({ length: Math.min(all.length, Math.max(LONGEST, state.k)) + 1 }, (_, k) => k);
     chart?.set([
-      ks, ks.map((k) => gainAt(all, state.c, k, load)),
+      ks,
+      ks.map((k) => gainAt(all, state.c, k, load)),
       state.ridge < Infinity ? ks.map((k) => gainAt(all, state.c, k, Account.ALONE)) : ks.map(() => null),
     ]);
   }
@@ -124,77 +148,56 @@
   }
 
   function showMap() {
-    fill("map", AccountMap.draw((alpha, c) => onMap(alpha, c).gain, state, (alpha, c) => set({ alpha, c }, null)));
+    fill(
+      "map",
+      AccountMap.draw(
+        (alpha, c) => onMap(alpha, c).gain,
+        state,
+        (alpha, c) => set({ alpha, c }, null),
+      ),
+    );
     const { k, gain } = onMap(state.alpha, state.c);
     fill("map-note", AccountWords.now().mapNote(state.alpha, state.c, k, gain));
   }
 
   function showTables() {
     const words = AccountWords.now();
-    const gain = (/** @type {number} */ alpha, /** @type {number} */ c, /** @type {number} */ k) => Account.speedup(Account.expectedTokens(alpha, k), k, c);
+    const gain = (/** @type {number} */ alpha, /** @type {number} */ c, /** @type {number} */ k) =>
+      Account.speedup(Account.expectedTokens(alpha, k), k, c);
     /** @type {[string, string, [string, number][]][]} */
     const tables = [
       ["k = 4, c = 0.1", "α", [0.5, 0.7, 0.9].map((alpha) => [String(alpha), gain(alpha, 0.1, 4)])],
       ["α = 0.7, k = 4", "c", [0.1, 0.3, 0.5].map((c) => [String(c), gain(0.7, c, 4)])],
       ["α = 0.7, c = 0.1", "k", [1, 4, 8].map((k) => [String(k), gain(0.7, 0.1, k)])],
     ];
-    fill("tables", ...tables.map(([caption, name, rows]) => {
-      const best = Math.max(...rows.map(([, value]) => value));
-      return make("table", {}, make("caption", {}, caption),
-        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, name), make("th", { scope: "col" }, words.speedup))),
-        make("tbody", {}, ...rows.map(([label, value]) => make("tr", { class: value < 1 ? "loss" : value === best ? "best" : "" },
-          make("th", { scope: "row" }, label), make("td", {}, number(value))))));
-    }));
-  }
-
-  /** The zone below 1. @param {uPlot} plot */
-  function shade(plot) {
-    const { ctx, bbox } = plot;
-    const one = plot.valToPos(1, "y", true);
-    if (one > bbox.top + bbox.height) return;
-    const top = Math.max(one, bbox.top);
-    ctx.save();
-    ctx.fillStyle = Page.colour("loss");
-    ctx.fillRect(bbox.left, top, bbox.width, bbox.top + bbox.height - top);
-    ctx.fillStyle = Page.colour("bad");
-    label(plot, AccountWords.now().slower, bbox.left + bbox.width - 8 * devicePixelRatio, bbox.top + bbox.height - 10 * devicePixelRatio, "right");
-    ctx.restore();
-  }
-
-  /** The best length and the chosen one. @param {uPlot} plot */
-  function marks(plot) {
-    const { best, k, gain } = facts();
-    const { ctx, bbox } = plot;
-    ctx.save();
-    if (best.k) {
-      dot(plot, best.k, best.gain, "good", true);
-      ctx.fillStyle = Page.colour("good");
-      const x = plot.valToPos(best.k, "x", true);
-      const side = x > bbox.left + bbox.width * 0.6 ? "right" : "left";
-      label(plot, AccountWords.now().best(best.k, best.gain), x, plot.valToPos(best.gain, "y", true) - 16 * devicePixelRatio, side);
-    }
-    dot(plot, k, gain, "ink", false);
-    ctx.restore();
-  }
-
-  /** @param {uPlot} plot @param {number} k @param {number} gain @param {string} colour @param {boolean} full */
-  function dot(plot, k, gain, colour, full) {
-    const { ctx } = plot;
-    ctx.setLineDash([]);
-    ctx.beginPath();
-    ctx.arc(plot.valToPos(k, "x", true), plot.valToPos(gain, "y", true), (full ? 6 : 9) * devicePixelRatio, 0, 2 * Math.PI);
-    ctx.fillStyle = ctx.strokeStyle = Page.colour(colour);
-    ctx.lineWidth = 2 * devicePixelRatio;
-    if (full) ctx.fill();
-    else ctx.stroke();
-  }
-
-  /** @param {uPlot} plot @param {string} text @param {number} x @param {number} y @param {CanvasTextAlign} align */
-  function label({ ctx }, text, x, y, align) {
-    ctx.font = `${13 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
-    ctx.textAlign = align;
-    ctx.textBaseline = "alphabetic";
-    ctx.fillText(text, x, y);
+    fill(
+      "tables",
+      ...tables.map(([caption, name, rows]) => {
+        const best = Math.max(...rows.map(([, value]) => value));
+        return make(
+          "table",
+          {},
+          make("caption", {}, caption),
+          make(
+            "thead",
+            {},
+            make("tr", {}, make("th", { scope: "col" }, name), make("th", { scope: "col" }, words.speedup)),
+          ),
+          make(
+            "tbody",
+            {},
+            ...rows.map(([label, value]) =>
+              make(
+                "tr",
+                { class: value < 1 ? "loss" : value === best ? "best" : "" },
+                make("th", { scope: "row" }, label),
+                make("td", {}, number(value)),
+              ),
+            ),
+          ),
+        );
+      }),
+    );
   }
 
   /** @param {string} text */
@@ -205,9 +208,14 @@
     const { rates: given = null, derived, ...numbers } = reading.numbers;
     set(numbers, given);
     if (numbers.batch !== undefined || numbers.ridge !== undefined) find("more").open = true;
-    const used = Object.entries(numbers).map(([name, value]) => `${name} = ${Number(value.toFixed(4))}`).join(", ");
+    const used = Object.entries(numbers)
+      .map(([name, value]) => `${name} = ${Number(value.toFixed(4))}`)
+      .join(", ");
     const missing = ["alpha", "c", "k"].filter((name) => !(name in numbers)).join(", ");
-    fill("paste-note", words.used(used) + (derived ? words.derived(derived) : "") + (missing ? words.missing(missing) : ""));
+    fill(
+      "paste-note",
+      words.used(used) + (derived ? words.derived(derived) : "") + (missing ? words.missing(missing) : ""),
+    );
   }
 
   async function useFile() {
@@ -221,8 +229,10 @@
   }
 
   function wire() {
-    for (const id of /** @type {const} */ (["alpha", "decay"])) find(id).addEventListener("input", () => set({ [id]: Number(find(id).value) }, null));
-    for (const id of /** @type {const} */ (["c", "k"])) find(id).addEventListener("input", () => set({ [id]: Number(find(id).value) }));
+    for (const id of /** @type {const} */ (["alpha", "decay"]))
+      find(id).addEventListener("input", () => set({ [id]: Number(find(id).value) }, null));
+    for (const id of /** @type {const} */ (["c", "k"]))
+      find(id).addEventListener("input", () => set({ [id]: Number(find(id).value) }));
     find("batch").addEventListener("input", () => set({ batch: fromOctaves(Number(find("batch").value)) }));
     find("ridge").addEventListener("input", () => {
       const step = Number(find("ridge").value);
@@ -245,11 +255,17 @@
   Page.onLook(show);
   chart = Charts.lines(find("curve"), {
     height: 400,
-    lines: [{ colour: "p", width: 2.5 }, { colour: "muted", dash: [5, 4], width: 1.5 }],
+    lines: [
+      { colour: "p", width: 2.5 },
+      { colour: "muted", dash: [5, 4], width: 1.5 },
+    ],
     labels: () => AccountWords.now().curve,
-    ranges: () => ({ x: [0, Math.max(LONGEST, state.k)], y: [Math.min(0.8, facts().gain - 0.1), Math.max(1.6, facts().best.gain * 1.12)] }),
-    under: shade,
-    over: marks,
+    ranges: () => ({
+      x: [0, Math.max(LONGEST, state.k)],
+      y: [Math.min(0.8, facts().gain - 0.1), Math.max(1.6, facts().best.gain * 1.12)],
+    }),
+    under: AccountCurve.shade,
+    over: (plot) => AccountCurve.marks(plot, facts()),
   });
   showCurve();
   Address.onChange(load);

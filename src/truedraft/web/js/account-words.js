@@ -44,16 +44,25 @@ const AccountWords = (() => {
     best: (/** @type {number} */ k, /** @type {number} */ gain) => `best: k = ${k}, ${f(gain)}×`,
     slower: "slower than plain decoding",
     map: { x: "acceptance rate α", y: "cost c" },
-    mapNote: (/** @type {number} */ alpha, /** @type {number} */ c, /** @type {number} */ k, /** @type {number} */ gain) =>
-      k ? `α = ${f(alpha)}, c = ${f(c)}: ${f(gain)}× with k = ${k}.` : `α = ${f(alpha)}, c = ${f(c)}: nothing pays, plain decoding is best.`,
+    mapNote: (
+      /** @type {number} */ alpha,
+      /** @type {number} */ c,
+      /** @type {number} */ k,
+      /** @type {number} */ gain,
+    ) =>
+      k
+        ? `α = ${f(alpha)}, c = ${f(c)}: ${f(gain)}× with k = ${k}.`
+        : `α = ${f(alpha)}, c = ${f(c)}: nothing pays, plain decoding is best.`,
     speedup: "speedup",
-    rates: (/** @type {number[]} */ rates) => `Measured rates by position are in use: ${rates.map((rate) => f(rate)).join(", ")}. Moving α or the decay puts them aside.`,
+    rates: (/** @type {number[]} */ rates) =>
+      `Measured rates by position are in use: ${rates.map((rate) => f(rate)).join(", ")}. Moving α or the decay puts them aside.`,
     input: {
       used: (/** @type {string} */ list) => `Read: ${list}.`,
       derived: (/** @type {string} */ from) => ` α was worked out from ${from}.`,
       missing: (/** @type {string} */ list) => ` Not found and left as it was: ${list}.`,
       nothing: "No number found. Expected three numbers, alpha=… c=… k=…, or JSON with alpha, c and k.",
-      range: (/** @type {string} */ name, /** @type {unknown} */ value, /** @type {string} */ range) => `${name} = ${String(value)} is out of range: expected ${range}.`,
+      range: (/** @type {string} */ name, /** @type {unknown} */ value, /** @type {string} */ range) =>
+        `${name} = ${String(value)} is out of range: expected ${range}.`,
       json: (/** @type {string} */ reason) => `This is not valid JSON: ${reason}`,
       large: (/** @type {string} */ size) => `The file has ${size} MB; a bench or profile JSON has less than 5.`,
     },
@@ -91,7 +100,9 @@ const AccountWords = (() => {
     slower: "比普通解码还慢",
     map: { x: "接受率 α", y: "成本 c" },
     mapNote: (alpha, c, k, gain) =>
-      k ? `α = ${f(alpha)}，c = ${f(c)}：k = ${k} 时 ${f(gain)} 倍。` : `α = ${f(alpha)}，c = ${f(c)}：怎样都不划算，普通解码最好。`,
+      k
+        ? `α = ${f(alpha)}，c = ${f(c)}：k = ${k} 时 ${f(gain)} 倍。`
+        : `α = ${f(alpha)}，c = ${f(c)}：怎样都不划算，普通解码最好。`,
     speedup: "加速比",
     rates: (rates) => `正在使用逐位置实测接受率：${rates.map((rate) => f(rate)).join("，")}。移动 α 或衰减即弃用。`,
     input: {

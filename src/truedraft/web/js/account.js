@@ -28,7 +28,8 @@ const Account = (() => {
 
   /** The alpha at which k drafts yield so many tokens a round. @param {number} tokens @param {number} k */
   function alphaFrom(tokens, k) {
-    let low = 0, high = 1;
+    let low = 0,
+      high = 1;
     for (let halving = 0; halving < 60; halving++) {
       const alpha = (low + high) / 2;
       if (expectedTokens(alpha, k) < tokens) low = alpha;
@@ -63,7 +64,12 @@ const Account = (() => {
     return (tokens * step) / (k * c * step + passCost(batch * (k + 1), ridge));
   }
 
-  /** The best k from 0 to rates.length and its speedup. @param {number[]} rates @param {number} c @param {Load} [load] */
+  /**
+   * The best k from 0 to rates.length and its speedup.
+   * @param {number[]} rates
+   * @param {number} c
+   * @param {Load} [load]
+   */
   function sweetSpot(rates, c, load = ALONE) {
     let best = { k: 0, gain: 1 };
     for (let k = 1; k <= rates.length; k++) {
@@ -79,12 +85,24 @@ const Account = (() => {
     if (sweetSpot(rates, c, load).gain >= WORTHWHILE) return "other-length";
     if (sweetSpot(rates, c).gain >= WORTHWHILE) return "past-the-ridge";
     const cheaper = sweetSpot(rates, Math.min(c, ORDINARY_C)).gain;
-    const closer = sweetSpot(rates.map((rate) => Math.max(rate, ORDINARY_ALPHA)), c).gain;
+    const closer = sweetSpot(
+      rates.map((rate) => Math.max(rate, ORDINARY_ALPHA)),
+      c,
+    ).gain;
     return cheaper > closer ? "draft-too-expensive" : "acceptance-too-low";
   }
 
   return {
-    ALONE, WORTHWHILE, advise, alphaFrom, decayedRates, expectedTokens, expectedTokensByPosition, passCost, ridgeOf,
-    speedup, sweetSpot,
+    ALONE,
+    WORTHWHILE,
+    advise,
+    alphaFrom,
+    decayedRates,
+    expectedTokens,
+    expectedTokensByPosition,
+    passCost,
+    ridgeOf,
+    speedup,
+    sweetSpot,
   };
 })();

@@ -56,7 +56,10 @@ const Charts = (() => {
         x: { time: false, distr: options.logarithmic ? 3 : 1, range: () => options.ranges().x },
         y: { range: () => options.ranges().y },
       },
-      axes: [axis({ values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) }), axis({ size: 44 })],
+      axes: [
+        axis({ values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : shortNumber(tick))) }),
+        axis({ size: 44 }),
+      ],
       series: [
         { label: labels.x, value: (_, value) => (value === null || value === undefined ? "–" : Page.count(value)) },
         ...options.lines.map((line, i) => series(line, labels.lines[i])),
@@ -81,7 +84,13 @@ const Charts = (() => {
   /** @param {uPlot.Axis} extra @returns {uPlot.Axis} */
   function axis(extra) {
     const line = { stroke: Page.colour("line"), width: 1 };
-    return { stroke: Page.colour("muted"), grid: line, ticks: { ...line, size: 4 }, font: "12px system-ui, sans-serif", ...extra };
+    return {
+      stroke: Page.colour("muted"),
+      grid: line,
+      ticks: { ...line, size: 4 },
+      font: "12px system-ui, sans-serif",
+      ...extra,
+    };
   }
 
   /** 1k, 10k, 100k. @param {number} value */

@@ -28,7 +28,8 @@
     for (let i = 0; i <= Presets.POSITIONS; i++)
       for (const side of i < Presets.POSITIONS ? ["p", "q"] : ["p"]) {
         const shares = Address.numbers(`${side}${i + 1}`);
-        if (shares?.length === 6 && shares.every((share) => share >= 0) && shares.some((share) => share > 0)) edits.set(`${side}${i + 1}`, normal(shares));
+        if (shares?.length === 6 && shares.every((share) => share >= 0) && shares.some((share) => share > 0))
+          edits.set(`${side}${i + 1}`, normal(shares));
       }
     selected = Address.number("at", 1, 1, Presets.POSITIONS + 1) - 1;
     begin();
@@ -89,7 +90,9 @@
   function showPair() {
     const words = DiceWords.now();
     fill("pair-title", selected < game.k ? words.position(selected + 1) : words.bonusPosition(selected + 1));
-    keepFocus("pair", () => fill("pair", ...DiceResults.pairTable(game, selected, find("edit").checked ? change : null)));
+    keepFocus("pair", () =>
+      fill("pair", ...DiceResults.pairTable(game, selected, find("edit").checked ? change : null)),
+    );
     fill("pair-note", DiceResults.pairNote(game, selected));
   }
 
@@ -103,7 +106,11 @@
     chart?.set(/** @type {uPlot.AlignedData} */ (DiceResults.yieldSeries(game)));
   }
 
-  /** Redrawing replaces elements; the keyboard stays on the one with the same place. @param {string} id @param {() => void} draw */
+  /**
+   * Redrawing replaces elements; the keyboard stays on the one with the same place.
+   * @param {string} id
+   * @param {() => void} draw
+   */
   function keepFocus(id, draw) {
     const inside = () => [...find(id).querySelectorAll("button, input")];
     const place = inside().indexOf(/** @type {any} */ (document.activeElement));
@@ -201,15 +208,29 @@
     });
     find("rules").addEventListener("change", (/** @type {any} */ event) => set({ rule: event.target.value }));
     find("k").addEventListener("input", () => set({ k: Number(find("k").value) }));
-    find("seed").addEventListener("change", () => set({ seed: Math.max(0, Math.min(4294967295, Math.trunc(Number(find("seed").value)) || 0)) }));
+    find("seed").addEventListener("change", () =>
+      set({ seed: Math.max(0, Math.min(4294967295, Math.trunc(Number(find("seed").value)) || 0)) }),
+    );
     find("edit").addEventListener("change", showPair);
-    find("step").addEventListener("click", () => { stop(); step(); });
+    find("step").addEventListener("click", () => {
+      stop();
+      step();
+    });
     find("play").addEventListener("click", playOrPause);
     find("run-1000").addEventListener("click", () => run(1000));
     find("run-100000").addEventListener("click", () => run(100000));
-    find("reset").addEventListener("click", () => { stop(); begin(); });
+    find("reset").addEventListener("click", () => {
+      stop();
+      begin();
+    });
     addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || /** @type {HTMLElement} */ (event.target).matches("input[type=number], textarea")) return;
+      if (
+        event.ctrlKey ||
+        event.metaKey ||
+        event.altKey ||
+        /** @type {HTMLElement} */ (event.target).matches("input[type=number], textarea")
+      )
+        return;
       const act = { s: "step", p: "play", r: "run-1000" }[event.key.toLowerCase()];
       if (act) find(act).click();
     });
@@ -222,13 +243,21 @@
   chart = Charts.lines(find("yield-chart"), {
     height: 280,
     logarithmic: true,
-    lines: [{ colour: "ink", width: 2.5 }, { colour: "p", dash: [6, 4] }, { colour: "band", width: 1 }, { colour: "band", width: 1 }],
+    lines: [
+      { colour: "ink", width: 2.5 },
+      { colour: "p", dash: [6, 4] },
+      { colour: "band", width: 1 },
+      { colour: "band", width: 1 },
+    ],
     band: [3, 2],
     labels: () => DiceWords.now().chart,
     ranges: () => {
       const { mean, deviation } = Simulation.theory(game);
       const around = Math.max(1.6 * deviation, 0.25); // certain acceptance has no spread, the axis needs some
-      return { x: [1, DiceResults.horizon(game)], y: [Math.max(0.9, mean - around), Math.min(game.k + 1.1, mean + around)] };
+      return {
+        x: [1, DiceResults.horizon(game)],
+        y: [Math.max(0.9, mean - around), Math.min(game.k + 1.1, mean + around)],
+      };
     },
   });
   showCounts();

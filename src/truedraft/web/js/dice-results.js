@@ -11,7 +11,11 @@ const DiceResults = (() => {
   /** @param {string | Node} content @param {string} [name] */
   const cell = (content, name) => Page.make("td", { class: name }, content);
 
-  /** What a correction at this position is drawn from, given nothing about the rest. @param {Game} game @param {number} i */
+  /**
+   * What a correction at this position is drawn from, given nothing about the rest.
+   * @param {Game} game
+   * @param {number} i
+   */
   function correctionWeights(game, i) {
     const p = game.p[i];
     if (i >= game.k) return null;
@@ -36,18 +40,36 @@ const DiceResults = (() => {
     const weights = correctionWeights(game, i);
     const rest = weights ? scaled(weights) : null;
     const most = Math.max(...p, ...(q ?? []));
-    const top = row(head(columns.token), head(columns.bars, "wide"), head(columns.p), head(columns.q), head(columns.shared), head(columns.rest));
-    const rows = tokens.map((token, x) => row(
-      Page.make("th", { scope: "row", class: "mono" }, token),
-      cell(pairBars(p[x], q ? q[x] : null, most), "wide"),
-      cell(number("p", p[x], x)), cell(q ? number("q", q[x], x) : "–"),
-      cell(q ? Page.number(Math.min(p[x], q[x])) : "–"), cell(rest ? Page.number(rest[x]) : "–")));
+    const top = row(
+      head(columns.token),
+      head(columns.bars, "wide"),
+      head(columns.p),
+      head(columns.q),
+      head(columns.shared),
+      head(columns.rest),
+    );
+    const rows = tokens.map((token, x) =>
+      row(
+        Page.make("th", { scope: "row", class: "mono" }, token),
+        cell(pairBars(p[x], q ? q[x] : null, most), "wide"),
+        cell(number("p", p[x], x)),
+        cell(q ? number("q", q[x], x) : "–"),
+        cell(q ? Page.number(Math.min(p[x], q[x])) : "–"),
+        cell(rest ? Page.number(rest[x]) : "–"),
+      ),
+    );
     /** @param {"p" | "q"} side @param {number} share @param {number} x */
     function number(side, share, x) {
       if (!edit) return Page.number(share);
       return Page.make("input", {
-        type: "number", min: 0, max: 100, step: "any", value: Number((share * 100).toFixed(2)),
-        "aria-label": DiceWords.now().inPercent(side, tokens[x]), "data-side": side, "data-token": x,
+        type: "number",
+        min: 0,
+        max: 100,
+        step: "any",
+        value: Number((share * 100).toFixed(2)),
+        "aria-label": DiceWords.now().inPercent(side, tokens[x]),
+        "data-side": side,
+        "data-token": x,
         change: (event) => edit(side, x, Number(event.target.value) / 100),
       });
     }
@@ -70,11 +92,15 @@ const DiceResults = (() => {
 
   /** @param {...[string, number]} parts */
   function bar(...parts) {
-    return Page.make("div", { class: "bar" }, ...parts.map(([name, share]) => {
-      const part = Page.make("i", { class: name });
-      part.style.width = `${100 * share}%`;
-      return part;
-    }));
+    return Page.make(
+      "div",
+      { class: "bar" },
+      ...parts.map(([name, share]) => {
+        const part = Page.make("i", { class: name });
+        part.style.width = `${100 * share}%`;
+        return part;
+      }),
+    );
   }
 
   /** @param {Game} game @param {number} i */
@@ -92,11 +118,22 @@ const DiceResults = (() => {
     const counts = game.tally.counts[i];
     const total = counts.reduce((sum, count) => sum + count, 0);
     const most = Math.max(...game.p[i], ...counts.map((count) => (total ? count / total : 0)));
-    const top = row(head(columns.token), head("", "wide"), head(columns.seen), head(columns.share), head(columns.expected));
-    const rows = game.pairs.tokens[i].map((token, x) => row(
-      Page.make("th", { scope: "row", class: "mono" }, token),
-      cell(seenBar(total ? counts[x] / total : 0, game.p[i][x], total, most), "wide"),
-      cell(Page.count(counts[x])), cell(total ? Page.number(counts[x] / total, 3) : "–"), cell(Page.number(game.p[i][x], 3))));
+    const top = row(
+      head(columns.token),
+      head("", "wide"),
+      head(columns.seen),
+      head(columns.share),
+      head(columns.expected),
+    );
+    const rows = game.pairs.tokens[i].map((token, x) =>
+      row(
+        Page.make("th", { scope: "row", class: "mono" }, token),
+        cell(seenBar(total ? counts[x] / total : 0, game.p[i][x], total, most), "wide"),
+        cell(Page.count(counts[x])),
+        cell(total ? Page.number(counts[x] / total, 3) : "–"),
+        cell(Page.number(game.p[i][x], 3)),
+      ),
+    );
     return [Page.make("thead", {}, top), Page.make("tbody", {}, ...rows)];
   }
 
@@ -104,7 +141,9 @@ const DiceResults = (() => {
   function seenBar(share, p, total, most) {
     const error = total ? 2 * Math.sqrt((p * (1 - p)) / total) : 0;
     const percent = (/** @type {number} */ value) => `${(100 * Math.max(0, Math.min(value, most))) / most}%`;
-    const fillBar = Page.make("i", {}), whisker = Page.make("i", { class: "whisker" }), mark = Page.make("i", { class: "mark" });
+    const fillBar = Page.make("i", {}),
+      whisker = Page.make("i", { class: "whisker" }),
+      mark = Page.make("i", { class: "mark" });
     fillBar.style.width = percent(share);
     whisker.style.left = percent(p - error);
     whisker.style.width = percent(Math.min(p + error, most) - Math.max(p - error, 0));
@@ -112,7 +151,11 @@ const DiceResults = (() => {
     return Page.make("div", { class: "bar seen" }, fillBar, whisker, mark);
   }
 
-  /** @param {ReturnType<typeof Simulation.fit>} fit @param {number} rounds @returns {"few" | "single" | "good" | "bad"} */
+  /**
+   * @param {ReturnType<typeof Simulation.fit>} fit
+   * @param {number} rounds
+   * @returns {"few" | "single" | "good" | "bad"}
+   */
   function judge(fit, rounds) {
     if (fit.value === Infinity || fit.tail < DOUBT) return "bad";
     if (rounds < 100) return "few";
@@ -134,9 +177,19 @@ const DiceResults = (() => {
   /** @param {Game} game @param {number} selected @param {(position: number) => void} select */
   function positionButtons(game, selected, select) {
     const { positions } = Simulation.fit(game);
-    return positions.map((test, i) => Page.make("button", {
-      type: "button", "aria-pressed": String(i === selected), class: test.tail < DOUBT ? "is-off" : "", click: () => select(i),
-    }, `${i + 1}`, test.df ? ` · P ${DiceWords.tailText(test.tail)}` : ""));
+    return positions.map((test, i) =>
+      Page.make(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(i === selected),
+          class: test.tail < DOUBT ? "is-off" : "",
+          click: () => select(i),
+        },
+        `${i + 1}`,
+        test.df ? ` · P ${DiceWords.tailText(test.tail)}` : "",
+      ),
+    );
   }
 
   /** @param {Game} game */
@@ -150,19 +203,24 @@ const DiceResults = (() => {
       [words.rounds, Page.count(rounds), "rounds"],
       [words.emitted, Page.count(emitted), "emitted"],
     ];
-    return figures.map(([term, value, id]) => Page.make("div", {}, Page.make("dt", {}, term), Page.make("dd", { id: `yield-${id}` }, value)));
+    return figures.map(([term, value, id]) =>
+      Page.make("div", {}, Page.make("dt", {}, term), Page.make("dd", { id: `yield-${id}` }, value)),
+    );
   }
 
   /** Columns for the chart: rounds, mean, theory, band. @param {Game} game */
   function yieldSeries(game) {
     const { mean, deviation } = Simulation.theory(game);
-    const grid = Array.from({ length: 60 }, (_, i) => 10 ** (i / 59 * Math.log10(horizon(game))));
+    const grid = Array.from({ length: 60 }, (_, i) => 10 ** ((i / 59) * Math.log10(horizon(game))));
     const xs = [...new Set([...game.tally.trail.rounds, ...grid])].sort((a, b) => a - b);
     const measured = new Map(game.tally.trail.rounds.map((rounds, i) => [rounds, game.tally.trail.mean[i]]));
     const width = xs.map((n) => (1.96 * deviation) / Math.sqrt(n));
     return [
-      xs.map((n) => n), xs.map((n) => measured.get(n)), xs.map(() => mean),
-      xs.map((_, i) => mean - width[i]), xs.map((_, i) => mean + width[i]),
+      xs.map((n) => n),
+      xs.map((n) => measured.get(n)),
+      xs.map(() => mean),
+      xs.map((_, i) => mean - width[i]),
+      xs.map((_, i) => mean + width[i]),
     ];
   }
 

@@ -4,7 +4,13 @@
  *
  * A round has 1 + coins + 1 steps: the drafts, each coin, the last token. `shown` counts those revealed; 0 is before.
  *
- * @typedef {{className: string, token: (string | Node)[], facts: string[], coin: Coin | null, chance: number | null, outcome: string}} Face
+ * @typedef {object} Face  what a card shows
+ * @property {string} className
+ * @property {(string | Node)[]} token
+ * @property {string[]} facts
+ * @property {Coin | null} coin
+ * @property {number | null} chance
+ * @property {string} outcome
  */
 const DiceStage = (() => {
   /** @param {Play} play */
@@ -20,25 +26,47 @@ const DiceStage = (() => {
     const words = DiceWords.now();
     return Array.from({ length: game.k + 1 }, (_, i) => {
       const face = i < game.k ? draftFace(game, play, shown, i) : bonusFace(game, play, shown);
-      return Page.make("li", { class: `card ${face.className}${i === selected ? " is-shown" : ""}` },
-        Page.make("button", { type: "button", "aria-label": i < game.k ? words.position(i + 1) : words.bonusPosition(i + 1), "aria-pressed": String(i === selected), click: () => select(i) },
-          String(i + 1), i === game.k ? Page.make("span", {}, words.bonus) : null),
+      return Page.make(
+        "li",
+        { class: `card ${face.className}${i === selected ? " is-shown" : ""}` },
+        Page.make(
+          "button",
+          {
+            type: "button",
+            "aria-label": i < game.k ? words.position(i + 1) : words.bonusPosition(i + 1),
+            "aria-pressed": String(i === selected),
+            click: () => select(i),
+          },
+          String(i + 1),
+          i === game.k ? Page.make("span", {}, words.bonus) : null,
+        ),
         Page.make("div", { class: "token" }, ...face.token),
         Page.make("div", { class: "outcome" }, face.outcome),
         Page.make("div", { class: "facts" }, ...face.facts.flatMap((fact) => [fact, Page.make("br")])),
-        face.chance === null ? null : gauge(face.chance, face.coin));
+        face.chance === null ? null : gauge(face.chance, face.coin),
+      );
     });
   }
 
   /** @param {number} chance @param {Coin | null} coin */
   function gauge(chance, coin) {
-    return Page.make("div", { class: coin && coin.u !== null ? "gauge thrown" : "gauge", "--chance": chance, "--u": coin?.u ?? 0 });
+    return Page.make("div", {
+      class: coin && coin.u !== null ? "gauge thrown" : "gauge",
+      "--chance": chance,
+      "--u": coin?.u ?? 0,
+    });
   }
 
-  /** The chance that the rule gives a drafted token, and how it says so. @param {Game} game @param {Play} play @param {number} i */
+  /**
+   * The chance that the rule gives a drafted token, and how it says so.
+   * @param {Game} game
+   * @param {Play} play
+   * @param {number} i
+   */
   function chanceOf(game, play, i) {
     const x = play.draft.tokens[i];
-    const p = game.p[i][x], q = game.q[i][x];
+    const p = game.p[i][x],
+      q = game.q[i][x];
     const pair = `p ${Page.number(p)}  q ${Page.number(q)}`;
     if (game.rule === "block") {
       const ratio = Rules.jointRatios(play.draft, game.p)[i + 1] ?? 0;
@@ -52,7 +80,8 @@ const DiceStage = (() => {
   /** @param {Game} game @param {Play | null} play @param {number} shown @param {number} i @returns {Face} */
   function draftFace(game, play, shown, i) {
     const words = DiceWords.now();
-    if (!play || shown < 1) return { className: "", token: ["·"], facts: [], coin: null, chance: null, outcome: words.waiting };
+    if (!play || shown < 1)
+      return { className: "", token: ["·"], facts: [], coin: null, chance: null, outcome: words.waiting };
     const token = game.pairs.tokens[i][play.draft.tokens[i]];
     const { chance, facts } = chanceOf(game, play, i);
     const coin = play.coins.slice(0, Math.max(0, shown - 1)).find(({ position }) => position === i) ?? null;
@@ -63,7 +92,12 @@ const DiceStage = (() => {
     if (i < accepted) return { ...base, className: "is-accepted", outcome: `✓ ${words.passed}` };
     if (i > accepted) return { ...base, className: "is-cut", outcome: words.cut };
     const correction = Page.make("b", {}, game.pairs.tokens[i][last]);
-    return { ...base, className: "is-corrected", token: [Page.make("s", {}, token), " ", correction], outcome: `✎ ${words.corrected}` };
+    return {
+      ...base,
+      className: "is-corrected",
+      token: [Page.make("s", {}, token), " ", correction],
+      outcome: `✎ ${words.corrected}`,
+    };
   }
 
   /** What was thrown for a card. @param {Game} game @param {Coin} coin */
@@ -71,15 +105,27 @@ const DiceStage = (() => {
     return u === null ? DiceWords.now().drew(game.pairs.tokens[position][drawn ?? 0]) : `u = ${Page.number(u)}`;
   }
 
-  /** A card while the round is still being judged. @param {RuleName} rule @param {Coin | null} coin @param {number} shown @param {Play} play */
+  /**
+   * A card while the round is still being judged.
+   * @param {RuleName} rule
+   * @param {Coin | null} coin
+   * @param {number} shown
+   * @param {Play} play
+   */
   function running(rule, coin, shown, play) {
     const words = DiceWords.now();
     if (!coin) {
       const over = rule !== "block" && shown > play.coins.length && !play.coins[play.coins.length - 1].passed;
       return over ? { className: "is-cut", outcome: words.cut } : { className: "", outcome: words.drafted };
     }
-    if (rule === "block") return { className: coin.passed ? "is-accepted" : "", outcome: coin.passed ? `✓ ${words.ends}` : `✗ ${words.mayNot}` };
-    return coin.passed ? { className: "is-accepted", outcome: `✓ ${words.passed}` } : { className: "is-corrected is-rejected", outcome: `✗ ${words.rejected}` };
+    if (rule === "block")
+      return {
+        className: coin.passed ? "is-accepted" : "",
+        outcome: coin.passed ? `✓ ${words.ends}` : `✗ ${words.mayNot}`,
+      };
+    return coin.passed
+      ? { className: "is-accepted", outcome: `✓ ${words.passed}` }
+      : { className: "is-corrected is-rejected", outcome: `✗ ${words.rejected}` };
   }
 
   /** @param {Game} game @param {Play | null} play @param {number} shown @returns {Face} */
@@ -88,9 +134,23 @@ const DiceStage = (() => {
     const over = play && shown >= steps(play);
     if (over && play.verdict.accepted === game.k) {
       const token = game.pairs.tokens[game.k][play.verdict.token];
-      return { className: "is-bonus", token: [token], facts: [`p ${Page.number(game.p[game.k][play.verdict.token])}`], coin: null, chance: null, outcome: `★ ${words.free}` };
+      return {
+        className: "is-bonus",
+        token: [token],
+        facts: [`p ${Page.number(game.p[game.k][play.verdict.token])}`],
+        coin: null,
+        chance: null,
+        outcome: `★ ${words.free}`,
+      };
     }
-    return { className: over ? "is-cut" : "", token: ["·"], facts: [], coin: null, chance: null, outcome: over ? words.cut : "" };
+    return {
+      className: over ? "is-cut" : "",
+      token: ["·"],
+      facts: [],
+      coin: null,
+      chance: null,
+      outcome: over ? words.cut : "",
+    };
   }
 
   /** The sentence for the step just revealed. @param {Game} game @param {Play | null} play @param {number} shown */
@@ -102,7 +162,8 @@ const DiceStage = (() => {
       const coin = play.coins[shown - 2];
       const n = coin.position + 1;
       if (game.rule === "block") return (coin.passed ? told.ends : told.mayNot)(n, coin);
-      if (coin.drawn !== null) return (coin.passed ? told.drewIt : told.drewOther)(n, game.pairs.tokens[coin.position][coin.drawn]);
+      if (coin.drawn !== null)
+        return (coin.passed ? told.drewIt : told.drewOther)(n, game.pairs.tokens[coin.position][coin.drawn]);
       return (coin.passed ? told.passed : told.rejected)(n, coin);
     }
     const { accepted, token } = play.verdict;

@@ -5,17 +5,23 @@ const DiceWords = (() => {
 
   const en = {
     presets: {
-      story: "Many continuations are fair, the small model guesses differently: α is about 0.6 and rejections are frequent.",
+      story:
+        "Many continuations are fair, the small model guesses differently: α is about 0.6 and rejections are frequent.",
       code: "The next token is nearly forced and the small model sees it too: α is about 0.9 and long blocks stand.",
-      copied: "No model drafts at all: the tokens are looked up earlier in the text, so q puts everything on one token, and p(x) is the chance that it stands.",
-      greedy: "The target always takes its first choice: p is 1 on one token. A draft stands exactly when it guessed that token.",
+      copied:
+        "No model drafts at all: the tokens are looked up earlier in the text, so q puts everything on one token, and p(x) is the chance that it stands.",
+      greedy:
+        "The target always takes its first choice: p is 1 on one token. A draft stands exactly when it guessed that token.",
       edited: "Your own numbers.",
     },
     rules: {
       token: "Each position is judged alone: accept with probability min(1, p/q). The first rejection ends the block.",
-      block: "All positions are judged together, the longest block first: h is the chance that it may end there, and the first yes wins. Same drafts, never worse than token by token.",
-      "target-only": "The draft does not throw dice, it takes q's favourite. Then there is no q to divide by: the target simply draws from p, and the draft stands if it is what was drawn.",
-      careless: "Accepts like token by token, but draws the correction from p instead of the residual. A mistake found in real programs: the text looks fine.",
+      block:
+        "All positions are judged together, the longest block first: h is the chance that it may end there, and the first yes wins. Same drafts, never worse than token by token.",
+      "target-only":
+        "The draft does not throw dice, it takes q's favourite. Then there is no q to divide by: the target simply draws from p, and the draft stands if it is what was drawn.",
+      careless:
+        "Accepts like token by token, but draws the correction from p instead of the residual. A mistake found in real programs: the text looks fine.",
     },
     round: (/** @type {number} */ n) => `Round ${Page.count(n)}`,
     position: (/** @type {number} */ n) => `Position ${n}`,
@@ -35,29 +41,53 @@ const DiceWords = (() => {
     pause: "Pause",
     told: {
       start: "Press Step: the small model drafts its tokens first.",
-      drafted: (/** @type {number} */ k) => `The small model has drafted ${k} token${k > 1 ? "s" : ""}. The large model scores all of them in one pass; now the rule throws for each.`,
-      passed: (/** @type {number} */ n, /** @type {Coin} */ c) => `Position ${n}: u = ${f(c.u)} is below ${f(c.probability)}. The token stands.`,
-      rejected: (/** @type {number} */ n, /** @type {Coin} */ c) => `Position ${n}: u = ${f(c.u)} is not below ${f(c.probability)}. Rejected; everything after it is cut off.`,
-      ends: (/** @type {number} */ n, /** @type {Coin} */ c) => `Position ${n}: u = ${f(c.u)} is below h = ${f(c.probability)}. The block ends here: all up to here stand.`,
-      mayNot: (/** @type {number} */ n, /** @type {Coin} */ c) => `Position ${n}: u = ${f(c.u)} is not below h = ${f(c.probability)}. The block may not end here; the next shorter one is asked.`,
-      drewIt: (/** @type {number} */ n, /** @type {string} */ token) => `Position ${n}: the target draws “${token}”, just what was drafted. It stands.`,
-      drewOther: (/** @type {number} */ n, /** @type {string} */ token) => `Position ${n}: the target draws “${token}”, which was not drafted. Everything after it is cut off.`,
+      drafted: (/** @type {number} */ k) =>
+        `The small model has drafted ${k} token${k > 1 ? "s" : ""}. The large model scores all of them in one pass; now the rule throws for each.`,
+      passed: (/** @type {number} */ n, /** @type {Coin} */ c) =>
+        `Position ${n}: u = ${f(c.u)} is below ${f(c.probability)}. The token stands.`,
+      rejected: (/** @type {number} */ n, /** @type {Coin} */ c) =>
+        `Position ${n}: u = ${f(c.u)} is not below ${f(c.probability)}. Rejected; everything after it is cut off.`,
+      ends: (/** @type {number} */ n, /** @type {Coin} */ c) =>
+        `Position ${n}: u = ${f(c.u)} is below h = ${f(c.probability)}. The block ends here: all up to here stand.`,
+      mayNot: (/** @type {number} */ n, /** @type {Coin} */ c) =>
+        `Position ${n}: u = ${f(c.u)} is not below h = ${f(c.probability)}. The block may not end here; the next shorter one is asked.`,
+      drewIt: (/** @type {number} */ n, /** @type {string} */ token) =>
+        `Position ${n}: the target draws “${token}”, just what was drafted. It stands.`,
+      drewOther: (/** @type {number} */ n, /** @type {string} */ token) =>
+        `Position ${n}: the target draws “${token}”, which was not drafted. Everything after it is cut off.`,
       corrected: (/** @type {number} */ n, /** @type {string} */ token, /** @type {RuleName} */ rule) =>
         `Position ${n}: “${token}” ${{ token: "is drawn from the residual", block: "is drawn from the residual", "target-only": "is what the target drew", careless: "is drawn from p (this is the mistake)" }[rule]}. The round yields ${n} token${n > 1 ? "s" : ""}.`,
-      bonus: (/** @type {number} */ n, /** @type {string} */ token) => `All drafts stand. The pass has also scored position ${n}, so “${token}” comes for free: ${n} tokens from one pass.`,
+      bonus: (/** @type {number} */ n, /** @type {string} */ token) =>
+        `All drafts stand. The pass has also scored position ${n}, so “${token}” comes for free: ${n} tokens from one pass.`,
       ran: (/** @type {number} */ n) => `${Page.count(n)} rounds done.`,
     },
-    columns: { token: "token", bars: "p above, q below", p: "p", q: "q", shared: "min", rest: "residual", seen: "emitted", share: "share", expected: "p says" },
+    columns: {
+      token: "token",
+      bars: "p above, q below",
+      p: "p",
+      q: "q",
+      shared: "min",
+      rest: "residual",
+      seen: "emitted",
+      share: "share",
+      expected: "p says",
+    },
     inPercent: (/** @type {string} */ which, /** @type {string} */ token) => `${which} of ${token} in per cent`,
-    pairNote: (/** @type {number} */ alpha) => `α = Σ min(p, q) = ${Page.number(alpha, 3)} at this position. The residual column is what a correction is drawn from, scaled to 100 %.`,
+    pairNote: (/** @type {number} */ alpha) =>
+      `α = Σ min(p, q) = ${Page.number(alpha, 3)} at this position. The residual column is what a correction is drawn from, scaled to 100 %.`,
     pairNoteBonus: "At the bonus position nothing is drafted: its token is drawn from p.",
-    pairNoteChosen: (/** @type {string} */ token, /** @type {number} */ alpha) => `The draft takes “${token}”, its favourite, and it stands with probability p = ${Page.number(alpha, 3)}. The residual column is p without it, scaled to 100 %.`,
+    pairNoteChosen: (/** @type {string} */ token, /** @type {number} */ alpha) =>
+      `The draft takes “${token}”, its favourite, and it stands with probability p = ${Page.number(alpha, 3)}. The residual column is p without it, scaled to 100 %.`,
     fit: {
       few: ["Too few rounds to say.", "Run 1,000 rounds."],
       good: ["The output agrees with the target's distribution.", ""],
-      single: ["Every emitted token is the only one the target allows.", "With temperature 0 there is nothing else to test, right rule or wrong."],
+      single: [
+        "Every emitted token is the only one the target allows.",
+        "With temperature 0 there is nothing else to test, right rule or wrong.",
+      ],
       bad: ["This is not the target's distribution.", ""],
-      read: (/** @type {number} */ value, /** @type {number} */ df, /** @type {number} */ tail) => `χ² = ${Page.number(value, 1)} with ${df} degrees of freedom, P = ${tailText(tail)}.`,
+      read: (/** @type {number} */ value, /** @type {number} */ df, /** @type {number} */ tail) =>
+        `χ² = ${Page.number(value, 1)} with ${df} degrees of freedom, P = ${tailText(tail)}.`,
     },
     yield: { mean: "Mean, measured", theory: "Theory, E", rounds: "Rounds", emitted: "Tokens emitted" },
     chart: { x: "rounds", lines: ["mean", "theory E", "band from", "to"] },
@@ -75,7 +105,8 @@ const DiceWords = (() => {
     rules: {
       token: "逐个位置单独判断：以 min(1, p/q) 的概率接受。第一次拒绝就结束本块。",
       block: "所有位置一起判断，从最长的块问起：h 是它可以在此结束的概率，第一个“可以”胜出。草稿相同，绝不比逐词元差。",
-      "target-only": "草稿不掷骰子，直接取 q 最看好的词元。于是没有 q 可除：目标模型径直从 p 抽取，抽到的恰是草稿，草稿就保留。",
+      "target-only":
+        "草稿不掷骰子，直接取 q 最看好的词元。于是没有 q 可除：目标模型径直从 p 抽取，抽到的恰是草稿，草稿就保留。",
       careless: "接受的方式与逐词元相同，但修正词元从 p 而不是残差中抽取。真实程序里出现过的错误：文本看上去一切正常。",
     },
     round: (n) => `第 ${Page.count(n)} 轮`,
@@ -105,14 +136,27 @@ const DiceWords = (() => {
       drewOther: (n, token) => `位置 ${n}：目标模型抽到“${token}”，草稿没押中，其后全部截断。`,
       corrected: (n, token, rule) =>
         `位置 ${n}：${{ token: "从残差中抽到", block: "从残差中抽到", "target-only": "目标模型抽到的是", careless: "从 p 中抽到（错就错在这里）" }[rule]}“${token}”。本轮产出 ${n} 个词元。`,
-      bonus: (n, token) => `草稿全部保留。这次前向也给位置 ${n} 打了分，所以白得一个“${token}”：一次前向，${n} 个词元。`,
+      bonus: (n, token) =>
+        `草稿全部保留。这次前向也给位置 ${n} 打了分，所以白得一个“${token}”：一次前向，${n} 个词元。`,
       ran: (n) => `已完成 ${Page.count(n)} 轮。`,
     },
-    columns: { token: "词元", bars: "上为 p，下为 q", p: "p", q: "q", shared: "min", rest: "残差", seen: "实际输出", share: "频率", expected: "应为 p" },
+    columns: {
+      token: "词元",
+      bars: "上为 p，下为 q",
+      p: "p",
+      q: "q",
+      shared: "min",
+      rest: "残差",
+      seen: "实际输出",
+      share: "频率",
+      expected: "应为 p",
+    },
     inPercent: (which, token) => `${token} 的 ${which}（百分数）`,
-    pairNote: (alpha) => `此位置 α = Σ min(p, q) = ${Page.number(alpha, 3)}。残差一列是修正词元的抽取分布，已归一到 100%。`,
+    pairNote: (alpha) =>
+      `此位置 α = Σ min(p, q) = ${Page.number(alpha, 3)}。残差一列是修正词元的抽取分布，已归一到 100%。`,
     pairNoteBonus: "奖励位置没有草稿：它的词元直接从 p 抽取。",
-    pairNoteChosen: (token, alpha) => `草稿取它最看好的“${token}”，保留的概率是 p = ${Page.number(alpha, 3)}。残差一列是去掉它之后的 p，已归一到 100%。`,
+    pairNoteChosen: (token, alpha) =>
+      `草稿取它最看好的“${token}”，保留的概率是 p = ${Page.number(alpha, 3)}。残差一列是去掉它之后的 p，已归一到 100%。`,
     fit: {
       few: ["轮数太少，还不能下结论。", "跑 1,000 轮试试。"],
       good: ["输出与目标模型的分布一致。", ""],

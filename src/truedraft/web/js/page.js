@@ -17,7 +17,9 @@ const Page = (() => {
    * @returns {any}
    */
   function make(tag, attributes = {}, ...children) {
-    const node = /** @type {any} */ (SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag));
+    const node = /** @type {any} */ (
+      SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag)
+    );
     for (const [key, value] of Object.entries(attributes)) {
       if (typeof value === "function") node.addEventListener(key, value);
       else if (key.startsWith("--")) node.style.setProperty(key, String(value));

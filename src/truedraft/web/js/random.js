@@ -10,7 +10,10 @@
 const Random = (() => {
   /** Chris Doty-Humphrey's sfc32 (PractRand), 53 bits a number. @param {number} seed @returns {Uniform} */
   function seeded(seed) {
-    let a = 0x9e3779b9, b = 0x243f6a88, c = seed | 0, counter = 1;
+    let a = 0x9e3779b9,
+      b = 0x243f6a88,
+      c = seed | 0,
+      counter = 1;
     const word = () => {
       const out = (((a + b) | 0) + counter) | 0;
       counter = (counter + 1) | 0;

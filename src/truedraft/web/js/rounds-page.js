@@ -3,7 +3,6 @@
 (() => {
   const { find, fill, make } = Page;
   const SHOWN_TOKENS = 400;
-  const PARTS = /** @type {const} */ (["draft", "target", "rule", "rest"]);
 
   /** @type {TraceFile | null} */
   let trace = null;
@@ -27,7 +26,11 @@
     name = called;
     problem = file.notice;
     const sessions = [...new Set(file.rounds.map((round) => round.session))].sort((a, b) => a - b);
-    fill("session", make("option", { value: "" }, "*"), ...sessions.map((each) => make("option", { value: each }, String(each))));
+    fill(
+      "session",
+      make("option", { value: "" }, "*"),
+      ...sessions.map((each) => make("option", { value: each }, String(each))),
+    );
     find("session-choice").hidden = sessions.length < 2;
     restore();
   }
@@ -46,7 +49,9 @@
     if (!trace) return;
     visible = [];
     trace.rounds.forEach((round, i) => {
-      const wanted = (session() === "" || round.session === Number(session())) && (!find("vain").checked || TraceFacts.isVain(round));
+      const wanted =
+        (session() === "" || round.session === Number(session())) &&
+        (!find("vain").checked || TraceFacts.isVain(round));
       if (wanted) visible.push(i);
     });
     const next = visible.findIndex((each) => each >= place);
@@ -63,16 +68,25 @@
 
   function remember() {
     Address.write({
-      round: visible[at] ? visible[at] + 1 : null, session: session() || null, vain: find("vain").checked ? 1 : null,
+      round: visible[at] ? visible[at] + 1 : null,
+      session: session() || null,
+      vain: find("vain").checked ? 1 : null,
     });
   }
 
   function show() {
     const words = RoundsWords.now();
     if (!trace) return showStatus();
-    for (const option of find("session").options) option.textContent = option.value === "" ? Page.say({ en: "all texts", zh: "全部文本" }) : words.session(Number(option.value));
+    for (const option of find("session").options)
+      option.textContent =
+        option.value === "" ? Page.say({ en: "all texts", zh: "全部文本" }) : words.session(Number(option.value));
     fill("play-label", timer === null ? words.play : words.pause);
-    fill("key", ...RoundsWords.ORIGINS.map((origin) => make("li", {}, make("i", { class: `mark is-${origin}` }, "abc"), words.origins[origin])));
+    fill(
+      "key",
+      ...RoundsWords.ORIGINS.map((origin) =>
+        make("li", {}, make("i", { class: `mark is-${origin}` }, "abc"), words.origins[origin]),
+      ),
+    );
     showStatus();
     showHeader();
     showFigures();
@@ -82,59 +96,40 @@
   function showStatus() {
     const words = RoundsWords.now();
     find("status").className = problem ? "notice bad" : "notice";
-    fill("status", problem ? RoundsWords.problemText(problem, problem === trace?.notice ? trace.rounds.length : 0) : trace ? words.loaded(isSample ? words.sample : name, trace.rounds.length) : "");
+    fill(
+      "status",
+      problem
+        ? RoundsWords.problemText(problem, problem === trace?.notice ? trace.rounds.length : 0)
+        : trace
+          ? words.loaded(isSample ? words.sample : name, trace.rounds.length)
+          : "",
+    );
   }
 
   function showHeader() {
     const words = RoundsWords.now();
     const header = trace?.header ?? {};
-    const rows = ["model", "drafter", "rule", "parameters"].filter((key) => header[key] !== undefined && header[key] !== null);
-    fill("facts", ...rows.flatMap((key) => [
-      make("dt", {}, words.facts[/** @type {"model"} */ (key)]), make("dd", { class: "mono" }, plain(header[key])),
-    ]));
-  }
-
-  /** @param {unknown} value */
-  function plain(value) {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    return text.length > 400 ? `${text.slice(0, 400)}…` : text;
+    const rows = ["model", "drafter", "rule", "parameters"].filter(
+      (key) => header[key] !== undefined && header[key] !== null,
+    );
+    fill(
+      "facts",
+      ...rows.flatMap((key) => [
+        make("dt", {}, words.facts[/** @type {"model"} */ (key)]),
+        make("dd", { class: "mono" }, RoundsFigures.plain(header[key])),
+      ]),
+    );
   }
 
   function showFigures() {
     if (!trace) return;
     const words = RoundsWords.now();
-    const chosen = session() === "" ? trace.rounds : trace.rounds.filter((round) => round.session === Number(session()));
+    const chosen =
+      session() === "" ? trace.rounds : trace.rounds.filter((round) => round.session === Number(session()));
     const total = TraceFacts.statistics(chosen);
-    const figures = [
-      ["rounds", Page.count(total.rounds)], ["emitted", Page.count(total.emitted)], ["perPass", Page.number(total.tokensPerPass)],
-      ["rate", Page.percent(total.acceptanceRate, 1)], ["vain", Page.count(total.vain)], ["seconds", Page.number(total.seconds)],
-      ["speed", total.seconds ? Page.number(total.emitted / total.seconds, 1) : "–"],
-    ];
-    fill("figures", ...figures.map(([id, value]) => make("div", {}, make("dt", {}, words.figures[/** @type {"rounds"} */ (id)]), make("dd", { id: `figure-${id}` }, value))));
-    fill("run-time", timeBar(total, words.seconds));
-    fill("by-position", positionTable(total.positions));
-  }
-
-  /** @param {{tried: number, hits: number}[]} positions */
-  function positionTable(positions) {
-    const words = RoundsWords.now();
-    const shown = positions.slice(0, 16);
-    const row = (/** @type {string} */ title, /** @type {string[]} */ cells) => make("tr", {}, make("th", { scope: "row" }, title), ...cells.map((cell) => make("td", {}, cell)));
-    return make("tbody", {}, row(words.position, shown.map((_, j) => String(j + 1))), row(words.tried, shown.map(({ tried }) => Page.count(tried))),
-      row(words.hits, shown.map(({ hits }) => Page.count(hits))), row(words.share, shown.map(({ tried, hits }) => Page.number(hits / tried))));
-  }
-
-  /** @param {{draft: number, target: number, rule: number, rest: number}} seconds @param {(seconds: number) => string} format */
-  function timeBar(seconds, format) {
-    const words = RoundsWords.now();
-    const total = PARTS.reduce((sum, part) => sum + seconds[part], 0) || 1;
-    const bar = make("div", { class: "split" }, ...PARTS.map((part) => {
-      const piece = make("i", { class: `part-${part}` });
-      piece.style.flexGrow = String(seconds[part] / total);
-      return piece;
-    }));
-    const key = make("ul", { class: "key" }, ...PARTS.map((part) => make("li", {}, make("i", { class: `part-${part}` }), `${words.time[part]} ${format(seconds[part])} (${Page.percent(seconds[part] / total)})`)));
-    return make("div", {}, bar, key);
+    fill("figures", ...RoundsFigures.figures(total));
+    fill("run-time", RoundsFigures.timeBar(total, words.seconds));
+    fill("by-position", RoundsFigures.positionTable(total.positions));
   }
 
   function showRound() {
@@ -154,11 +149,18 @@
     const cut = round.emitted < round.verdict.length;
     fill("round-title", words.title(visible[at] + 1, trace?.rounds.length ?? 0));
     scrub.setAttribute("aria-valuetext", find("round-title").textContent);
-    fill("round-story", words.story(drafted, TraceFacts.accepted(round), TraceFacts.lastOrigin(round), round.emitted), cut ? ` ${words.cut}` : "",
-      drafted && round.law in words.law ? ` ${words.lawIs(words.law[/** @type {"chosen"} */ (round.law)])}` : "");
+    fill(
+      "round-story",
+      words.story(drafted, TraceFacts.accepted(round), TraceFacts.lastOrigin(round), round.emitted),
+      cut ? ` ${words.cut}` : "",
+      drafted && round.law in words.law ? ` ${words.lawIs(words.law[/** @type {"chosen"} */ (round.law)])}` : "",
+    );
     fill("tree", RoundsTree.draw(round));
-    fill("tree-note", round.tokens.length > RoundsTree.MOST_DRAWN ? words.treeCut(RoundsTree.MOST_DRAWN, round.tokens.length) : "");
-    fill("round-time", timeBar(round.seconds, words.milliseconds));
+    fill(
+      "tree-note",
+      round.tokens.length > RoundsTree.MOST_DRAWN ? words.treeCut(RoundsTree.MOST_DRAWN, round.tokens.length) : "",
+    );
+    fill("round-time", RoundsFigures.timeBar(round.seconds, words.milliseconds));
     showText();
     RoundsStrip.draw(find("strip"), trace?.rounds ?? [], visible, at);
   }
@@ -170,16 +172,31 @@
     const spans = TraceFacts.spans(trace.rounds, visible[at]);
     const shown = spans.slice(-SHOWN_TOKENS);
     const prompt = promptOf(round.session);
-    fill("text",
-      spans.length > shown.length ? make("span", { class: "is-earlier" }, words.earlier(spans.length - shown.length)) : make("span", { class: "is-prompt" }, prompt),
-      ...shown.map((span) => make("span", { class: `mark is-${span.origin}${span.round === visible[at] ? " is-now" : ""}`, title: words.origins[span.origin], "data-round": span.round }, span.text)));
+    fill(
+      "text",
+      spans.length > shown.length
+        ? make("span", { class: "is-earlier" }, words.earlier(spans.length - shown.length))
+        : make("span", { class: "is-prompt" }, prompt),
+      ...shown.map((span) =>
+        make(
+          "span",
+          {
+            class: `mark is-${span.origin}${span.round === visible[at] ? " is-now" : ""}`,
+            title: words.origins[span.origin],
+            "data-round": span.round,
+          },
+          span.text,
+        ),
+      ),
+    );
     find("text").scrollTop = find("text").scrollHeight;
   }
 
   /** @param {number} index */
   function promptOf(index) {
     const prompt = trace?.header.prompt ?? "";
-    const own = Array.isArray(prompt) && prompt.every((each) => typeof each === "string") ? prompt[index] ?? "" : prompt;
+    const own =
+      Array.isArray(prompt) && prompt.every((each) => typeof each === "string") ? (prompt[index] ?? "") : prompt;
     const text = typeof own === "string" ? own : JSON.stringify(own);
     return text.length > 2000 ? `…${text.slice(-2000)}` : text;
   }
@@ -237,15 +254,24 @@
     find("next").addEventListener("click", () => go(at + 1));
     find("end").addEventListener("click", () => go(visible.length - 1));
     find("play").addEventListener("click", playOrPause);
-    for (const id of ["session", "vain"]) find(id).addEventListener("change", () => {
-      stop();
-      filter(visible[at] ?? 0);
-      remember();
-    });
-    find("strip").addEventListener("click", (/** @type {MouseEvent} */ event) => go(RoundsStrip.placeAt(find("strip"), event, visible.length)));
+    for (const id of ["session", "vain"])
+      find(id).addEventListener("change", () => {
+        stop();
+        filter(visible[at] ?? 0);
+        remember();
+      });
+    find("strip").addEventListener("click", (/** @type {MouseEvent} */ event) =>
+      go(RoundsStrip.placeAt(find("strip"), event, visible.length)),
+    );
     new ResizeObserver(() => RoundsStrip.draw(find("strip"), trace?.rounds ?? [], visible, at)).observe(find("strip"));
     addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || /** @type {HTMLElement} */ (event.target).matches("select, input:not([type=checkbox])")) return;
+      if (
+        event.ctrlKey ||
+        event.metaKey ||
+        event.altKey ||
+        /** @type {HTMLElement} */ (event.target).matches("select, input:not([type=checkbox])")
+      )
+        return;
       const act = { p: "play", ArrowLeft: "back", ArrowRight: "next" }[event.key];
       if (act) find(act).click();
     });

@@ -4,7 +4,8 @@ const RoundsStrip = (() => {
   /** @param {HTMLCanvasElement} canvas @param {TraceRound[]} rounds @param {number[]} visible @param {number} at */
   function draw(canvas, rounds, visible, at) {
     const scale = devicePixelRatio;
-    const width = (canvas.width = canvas.clientWidth * scale), height = (canvas.height = canvas.clientHeight * scale);
+    const width = (canvas.width = canvas.clientWidth * scale),
+      height = (canvas.height = canvas.clientHeight * scale);
     const pen = canvas.getContext("2d");
     if (!pen || !visible.length) return;
     const colours = { accepted: Page.colour("shared"), own: Page.colour("muted"), here: Page.colour("ink") };
@@ -12,7 +13,8 @@ const RoundsStrip = (() => {
     const step = width / visible.length;
     visible.forEach((place, i) => {
       const unit = (height - 6 * scale) / most;
-      const stands = TraceFacts.accepted(rounds[place]), emitted = Math.max(0, rounds[place].emitted);
+      const stands = TraceFacts.accepted(rounds[place]),
+        emitted = Math.max(0, rounds[place].emitted);
       const thick = Math.max(step - (step > 4 * scale ? scale : 0), 1);
       pen.fillStyle = colours.own;
       pen.fillRect(i * step, height - emitted * unit, thick, (emitted - stands) * unit);

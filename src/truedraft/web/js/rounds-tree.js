@@ -1,7 +1,9 @@
 // @ts-check
 /** Draws a draft tree as SVG: levels from left to right, the accepted path marked, what was refused faded. */
 const RoundsTree = (() => {
-  const COLUMN = 138, ROW = 54, BOX = { width: 112, height: 42 };
+  const COLUMN = 138,
+    ROW = 54,
+    BOX = { width: 112, height: 42 };
   const MARGIN = 8;
   const MOST_DRAWN = 400;
 
@@ -32,7 +34,8 @@ const RoundsTree = (() => {
 
   /** Every node twice, on the way down and on the way up. @param {number[][]} children */
   function walk(children) {
-    const steps = [], stack = [{ node: 0, leaving: false }];
+    const steps = [],
+      stack = [{ node: 0, leaving: false }];
     for (let step = stack.pop(); step; step = stack.pop()) {
       steps.push(step);
       if (step.leaving) continue;
@@ -48,15 +51,33 @@ const RoundsTree = (() => {
     const drawn = Math.min(round.tokens.length, MOST_DRAWN);
     const { parents, places, width, height } = layout(round, drawn);
     const stands = new Set([0, ...round.path]);
-    const last = parents.length - 1, own = TraceFacts.lastOrigin(round);
-    const edges = [], boxes = [];
+    const last = parents.length - 1,
+      own = TraceFacts.lastOrigin(round);
+    const edges = [],
+      boxes = [];
     for (let node = 0; node <= last; node++) {
       const kind = node === last ? own : stands.has(node) ? "accepted" : "refused";
       if (node) edges.push(edge(places[Math.min(parents[node], drawn - 1)], places[node], kind));
-      boxes.push(node === last ? ownBox(round, places[node], own) : box(round, node, places[node], node ? kind : "root"));
+      boxes.push(
+        node === last ? ownBox(round, places[node], own) : box(round, node, places[node], node ? kind : "root"),
+      );
     }
-    const size = { width: width * COLUMN - (COLUMN - BOX.width) + 2 * MARGIN, height: height * ROW - (ROW - BOX.height) + 2 * MARGIN };
-    return Page.make("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": words.tree(round.tokens.length - 1, width - 1) }, ...edges, ...boxes);
+    const size = {
+      width: width * COLUMN - (COLUMN - BOX.width) + 2 * MARGIN,
+      height: height * ROW - (ROW - BOX.height) + 2 * MARGIN,
+    };
+    return Page.make(
+      "svg",
+      {
+        viewBox: `0 0 ${size.width} ${size.height}`,
+        width: size.width,
+        height: size.height,
+        role: "img",
+        "aria-label": words.tree(round.tokens.length - 1, width - 1),
+      },
+      ...edges,
+      ...boxes,
+    );
   }
 
   /** @param {Place} place */
@@ -64,15 +85,21 @@ const RoundsTree = (() => {
 
   /** @param {Place} from @param {Place} to @param {string} kind */
   function edge(from, to, kind) {
-    const a = corner(from), b = corner(to);
-    const start = a.x + BOX.width, middle = (start + b.x) / 2;
-    return Page.make("path", { class: `edge is-${kind}`, d: `M${start} ${a.y + BOX.height / 2}C${middle} ${a.y + BOX.height / 2} ${middle} ${b.y + BOX.height / 2} ${b.x} ${b.y + BOX.height / 2}` });
+    const a = corner(from);
+    const b = corner(to);
+    const [x, y] = [a.x + BOX.width, a.y + BOX.height / 2];
+    const [middle, end] = [(x + b.x) / 2, b.y + BOX.height / 2];
+    return Page.make("path", {
+      class: `edge is-${kind}`,
+      d: `M${x} ${y}C${middle} ${y} ${middle} ${end} ${b.x} ${end}`,
+    });
   }
 
   /** @param {TraceRound} round @param {number} node @param {Place} place @param {string} kind */
   function box(round, node, place, kind) {
     const words = RoundsWords.now();
-    const p = share(round.p, node), q = share(round.q, node);
+    const p = share(round.p, node),
+      q = share(round.q, node);
     const piece = visible(round.pieces[node]);
     const numbers = node ? `p ${p}  q ${q}` : words.root;
     return frame(place, kind, piece, numbers, node ? words.node(piece, p, q, kind === "accepted") : piece);
@@ -90,10 +117,14 @@ const RoundsTree = (() => {
   function frame(place, kind, piece, below, told) {
     const { x, y } = corner(place);
     const short = [...piece].length > 12 ? `${[...piece].slice(0, 11).join("")}…` : piece;
-    return Page.make("g", { class: `node is-${kind}` }, Page.make("title", {}, told),
+    return Page.make(
+      "g",
+      { class: `node is-${kind}` },
+      Page.make("title", {}, told),
       Page.make("rect", { x, y, width: BOX.width, height: BOX.height, rx: 7 }),
       Page.make("text", { x: x + 9, y: y + 18, class: "piece" }, short),
-      Page.make("text", { x: x + 9, y: y + 34, class: "share" }, below));
+      Page.make("text", { x: x + 9, y: y + 34, class: "share" }, below),
+    );
   }
 
   /** @param {(number | null)[] | null} row @param {number} node */

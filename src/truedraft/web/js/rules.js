@@ -43,7 +43,11 @@ const Rules = (() => {
     return finish(tokens.length, p[tokens.length], dice);
   }
 
-  /** P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)), up to the last that is positive. @param {Draft} draft @param {Row[]} p */
+  /**
+   * P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)), up to the last that is positive.
+   * @param {Draft} draft
+   * @param {Row[]} p
+   */
   function jointRatios({ tokens, q }, p) {
     const ratios = [1];
     for (let i = 0; i < tokens.length; i++) {
@@ -54,7 +58,13 @@ const Rules = (() => {
     return ratios;
   }
 
-  /** h_i, the chance that the block may end after its i-th token. @param {Draft} draft @param {Row[]} p @param {number} i @param {number} ratio P_i */
+  /**
+   * h_i, the chance that the block may end after its i-th token.
+   * @param {Draft} draft
+   * @param {Row[]} p
+   * @param {number} i
+   * @param {number} ratio P_i
+   */
   function blockChance({ tokens, q }, p, i, ratio) {
     if (i === tokens.length || ratio >= 1) return ratio;
     const rest = excess(p[i], q[i], ratio);

@@ -25,7 +25,10 @@ const Simulation = (() => {
 
   /** @type {Record<RuleName, Rule>} */
   const JUDGES = {
-    token: Rules.token, block: Rules.block, "target-only": Rules.targetOnly, careless: Rules.careless,
+    token: Rules.token,
+    block: Rules.block,
+    "target-only": Rules.targetOnly,
+    careless: Rules.careless,
   };
 
   /** @param {Setting} setting @returns {Game} */
@@ -61,7 +64,11 @@ const Simulation = (() => {
     return best;
   }
 
-  /** One round, not yet counted, with every number thrown, in the order of the throws. @param {Game} game @returns {Play} */
+  /**
+   * One round, not yet counted, with every number thrown, in the order of the throws.
+   * @param {Game} game
+   * @returns {Play}
+   */
   function play(game) {
     const draft = bet(game, game.dice);
     /** @type {Coin[]} */
@@ -123,8 +130,21 @@ const Simulation = (() => {
     return chances;
   }
 
-  /** The tokens that a round yields on average, by the account's own function, and their deviation. @param {Game} game */
+  /**
+   * The tokens that a round yields on average, by the account's own function, and their deviation.
+   * @param {Game} game
+   */
   function theory(game) {
+    const known = theories.get(game) ?? theoryOf(game);
+    theories.set(game, known);
+    return known;
+  }
+
+  /** @type {WeakMap<Game, {mean: number, deviation: number}>} */
+  const theories = new WeakMap();
+
+  /** @param {Game} game */
+  function theoryOf(game) {
     const moments = Statistics.yieldMoments(survival(game));
     const mean = game.rule === "block" ? moments.mean : Account.expectedTokensByPosition(rates(game));
     return { mean, deviation: moments.deviation };

@@ -17,21 +17,26 @@ const Statistics = (() => {
   function chiSquareTail(value, df) {
     if (value <= 0 || df <= 0) return 1;
     if (value === Infinity) return 0;
-    const a = df / 2, x = value / 2;
+    const a = df / 2,
+      x = value / 2;
     const front = Math.exp(a * Math.log(x) - x - logGamma(a));
     return x < a + 1 ? 1 - front * lowerSeries(a, x) : front * upperFraction(a, x);
   }
 
   /** Series of the lower incomplete gamma function over x^a e^-x. @param {number} a @param {number} x */
   function lowerSeries(a, x) {
-    let term = 1 / a, sum = term;
+    let term = 1 / a,
+      sum = term;
     for (let n = 1; term > sum * 1e-17; n++) sum += term *= x / (a + n);
     return sum;
   }
 
   /** Continued fraction of the upper one over x^a e^-x, by Lentz's method. @param {number} a @param {number} x */
   function upperFraction(a, x) {
-    let b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
+    let b = x + 1 - a,
+      c = 1e300,
+      d = 1 / b,
+      h = d;
     for (let n = 1; n < 10000; n++) {
       const an = -n * (n - a);
       b += 2;
@@ -58,10 +63,14 @@ const Statistics = (() => {
       const expected = total * probabilities[x];
       if (!expected && counts[x]) return { value: Infinity, df: 1, tail: 0 };
       if (expected >= 5) cells.push({ seen: counts[x], expected });
-      else { pooled.seen += counts[x]; pooled.expected += expected; }
+      else {
+        pooled.seen += counts[x];
+        pooled.expected += expected;
+      }
     }
     if (pooled.expected >= 5) cells.push(pooled);
-    else if (cells.length) { // too thin to stand alone: it joins the smallest cell
+    else if (cells.length) {
+      // too thin to stand alone: it joins the smallest cell
       const least = cells.reduce((a, b) => (a.expected <= b.expected ? a : b));
       least.seen += pooled.seen;
       least.expected += pooled.expected;

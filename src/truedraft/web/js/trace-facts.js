@@ -45,7 +45,11 @@ const TraceFacts = (() => {
     return round.tokens.length > 1 && accepted(round) === 0;
   }
 
-  /** The output of a session after the round at `place`, in spans. @param {TraceRound[]} rounds @param {number} place */
+  /**
+   * The output of a session after the round at `place`, in spans.
+   * @param {TraceRound[]} rounds
+   * @param {number} place
+   */
   function spans(rounds, place) {
     const session = rounds[place].session;
     /** @type {Span[]} */
@@ -65,13 +69,15 @@ const TraceFacts = (() => {
     /** @type {{tried: number, hits: number}[]} */
     const positions = [];
     for (const round of rounds) {
-      const stand = accepted(round), levels = tried(round);
+      const stand = accepted(round),
+        levels = tried(round);
       total.rounds++;
       total.emitted += round.emitted;
       total.drafted += round.tokens.length - 1;
       total.accepted += stand;
       total.vain += isVain(round) ? 1 : 0;
-      for (const part of /** @type {const} */ (["draft", "target", "rule", "rest"])) total[part] += round.seconds[part] / round.batch;
+      for (const part of /** @type {const} */ (["draft", "target", "rule", "rest"]))
+        total[part] += round.seconds[part] / round.batch;
       for (let j = 0; j < levels; j++) {
         positions[j] ??= { tried: 0, hits: 0 };
         positions[j].tried++;

@@ -20,7 +20,8 @@
  * @property {{draft: number, target: number, rule: number, rest: number}} seconds
  * @property {string | null} [finish_reason]
  * @typedef {{header: Record<string, any>, rounds: TraceRound[], notice: Problem | null}} TraceFile
- * @typedef {{kind: "empty" | "foreign" | "version" | "long-line" | "no-rounds" | "line" | "limit" | "unreadable", line: number, detail: string}} Problem
+ * @typedef {"empty" | "foreign" | "version" | "long-line" | "no-rounds" | "line" | "limit" | "unreadable"} ProblemKind
+ * @typedef {{kind: ProblemKind, line: number, detail: string}} Problem
  */
 const Trace = (() => {
   const LONGEST_LINE = 4 * 2 ** 20; // characters
@@ -46,7 +47,8 @@ const Trace = (() => {
     const rounds = [];
     /** @type {Problem | null} */
     let notice = null;
-    let rest = "", line = 0;
+    let rest = "",
+      line = 0;
 
     /** @param {string} text */
     function take(text) {
@@ -133,14 +135,15 @@ const Trace = (() => {
     } catch {
       throw new TraceError(line === 1 ? "foreign" : "line", line, "not JSON");
     }
-    if (value === null || typeof value !== "object" || Array.isArray(value)) throw new TraceError(line === 1 ? "foreign" : "line", line, "not an object");
+    if (value === null || typeof value !== "object" || Array.isArray(value))
+      throw new TraceError(line === 1 ? "foreign" : "line", line, "not an object");
     return value;
   }
 
   /** @param {string} text @param {number} line */
   function headerOf(text, line) {
     const header = objectOf(text, line);
-    if (!("trace" in header)) throw new TraceError("foreign", line, "no \"trace\"");
+    if (!("trace" in header)) throw new TraceError("foreign", line, 'no "trace"');
     if (header.trace !== 1) throw new TraceError("version", line, String(header.trace));
     return header;
   }
@@ -154,7 +157,10 @@ const Trace = (() => {
     const { tokens, parents, path, verdict, seconds } = round;
     for (const name of ["session", "index", "batch", "emitted"]) check(Number.isInteger(round[name]), name);
     for (const name of ["tokens", "parents", "path", "verdict"]) check(isList(round[name], Number.isInteger), name);
-    check(tokens.length > 0 && tokens.length <= MOST_NODES && parents.length === tokens.length && parents[0] === -1, "parents");
+    check(
+      tokens.length > 0 && tokens.length <= MOST_NODES && parents.length === tokens.length && parents[0] === -1,
+      "parents",
+    );
     for (let node = 1; node < parents.length; node++) check(parents[node] >= 0 && parents[node] < node, "parents");
     let last = 0;
     for (const node of path) {
@@ -162,7 +168,8 @@ const Trace = (() => {
       last = node;
     }
     check(verdict.length === path.length + 1 && round.emitted <= verdict.length, "verdict");
-    for (const name of ["p", "q"]) check(round[name] === null || (round[name].length === tokens.length && isList(round[name], isShare)), name);
+    for (const name of ["p", "q"])
+      check(round[name] === null || (round[name].length === tokens.length && isList(round[name], isShare)), name);
     round.pieces ??= tokens.map(String);
     round.text ??= verdict.slice(0, Math.max(0, round.emitted)).map(String);
     check(isList(round.pieces, isText) && round.pieces.length === tokens.length, "pieces");
