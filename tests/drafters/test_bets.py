@@ -1,0 +1,129 @@
+"""Best-first growth against all trees there are, on sources whose chances are known."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.drafters.helpers import assert_within, make, words
+from truedraft.core import Law, Shape
+from truedraft.drafters.bets import Bet, best_first, check_price, pays
+from truedraft.errors import ParameterError
+
+ROOT = 9
+SHARES = st.lists(st.integers(0, 20), min_size=1, max_size=3).map(lambda parts: [part / 60 for part in parts])
+
+
+class Table:
+    """A source that knows the shares of the next tokens by the word drafted so far."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.asked = []
+
+    def guesses(self, state, least):
+        self.asked.append((state, least))
+        found = [(share, token) for token, share in enumerate(self.rows(state)) if share > 0]
+        return sorted(found, reverse=True)
+
+    def follow(self, state, token):
+        return (*state, token)
+
+
+def every_chance(rows, depth):
+    """Chance of every word of at most `depth` tokens."""
+    found, level = {}, {(): 1.0}
+    for _ in range(depth):
+        level = {
+            (*word, token): chance * share
+            for word, chance in level.items()
+            for token, share in enumerate(rows(word))
+            if share > 0
+        }
+        found |= level
+    return found
+
+
+def table_of(seeds):
+    """Another list of shares after every word."""
+    return lambda word: seeds[hash(word) % len(seeds)]
+
+
+@given(st.lists(SHARES, min_size=1, max_size=6), st.integers(0, 4), st.integers(1, 12))
+def test_the_tree_holds_the_likeliest_words(seeds, depth, nodes):
+    rows = table_of(seeds)
+    bet = best_first(ROOT, (), Table(rows), Shape(depth, width=3, nodes=nodes), price=0.0)
+    every = every_chance(rows, depth)
+    likeliest = sorted(every.values(), reverse=True)[:nodes]
+    assert len(words(bet.draft)) == len(bet.draft) == len(likeliest)
+    assert sorted((every[word] for word in words(bet.draft)), reverse=True) == pytest.approx(likeliest)
+    assert bet.expected == pytest.approx(1 + sum(likeliest))
+    assert bet.draft.law is Law.CHOSEN
+    for node, chance in enumerate(bet.chances[1:], start=1):
+        path = bet.draft.tree.path(node)
+        assert chance == pytest.approx(every[tuple(bet.draft.tree.tokens[step] for step in path)])
+
+
+@given(st.lists(SHARES, min_size=1, max_size=6), st.sampled_from([0.01, 0.05, 0.1, 0.3]))
+def test_no_other_number_of_nodes_yields_more(seeds, price):
+    rows = table_of(seeds)
+    bet = best_first(ROOT, (), Table(rows), Shape(3, width=3, nodes=50), price=price)
+    chances = sorted(every_chance(rows, 3).values(), reverse=True)
+    totals = itertools.accumulate([1.0, *chances])
+    best = max(total / (1 + price * nodes) for nodes, total in enumerate(totals))
+    assert bet.yields(price) == pytest.approx(best)
+
+
+@given(
+    st.lists(SHARES, min_size=1, max_size=4),
+    st.one_of(
+        st.integers(0, 5).map(Shape.chain),
+        st.builds(Shape, st.integers(0, 4), st.integers(1, 3), st.integers(0, 9)),
+        st.lists(st.integers(1, 3), min_size=1, max_size=3).map(lambda branching: Shape.tree(*branching)),
+    ),
+)
+def test_every_shape_is_kept(seeds, shape):
+    bet = best_first(ROOT, (), Table(table_of(seeds)), shape, price=0.0)
+    assert_within(bet.draft, make([ROOT]), shape)
+    assert len(bet.chances) == len(bet.draft.tree)
+
+
+def test_likelier_siblings_come_first_and_equal_ones_in_the_order_given():
+    source = Table(lambda word: [0.2, 0.5, 0.2])
+    source.guesses = lambda state, least: [(0.5, 1), (0.2, 2), (0.2, 0)]
+    bet = best_first(ROOT, (), source, Shape(1, width=3, nodes=3), price=0.0)
+    assert bet.draft.tree.tokens == (ROOT, 1, 2, 0)
+
+
+def test_nothing_is_asked_that_the_shape_or_the_budget_forbids():
+    for shape, asked in ((Shape(0), 0), (Shape(1, 2, 2), 1), (Shape(5, 1, 2), 2), (Shape(3, 2, 0), 0)):
+        source = Table(lambda word: [0.6, 0.3])
+        best_first(ROOT, (), source, shape, price=0.0)
+        assert len(source.asked) == asked, shape
+
+
+def test_sources_hear_how_likely_a_guess_must_be_to_pay():
+    source = Table(lambda word: [0.5])
+    best_first(ROOT, (), source, Shape.chain(3), price=0.1)
+    assert [least for _, least in source.asked] == pytest.approx([0.1, 0.2, 0.4])
+
+
+def test_what_pays_is_what_raises_tokens_over_cost():
+    for chance, expected, nodes, price in itertools.product((0.01, 0.1, 0.5), (1.0, 2.5), (0, 7), (0.0, 0.05, 0.3)):
+        raised = (expected + chance) / (1 + price * (nodes + 1)) > expected / (1 + price * nodes)
+        assert pays(chance, expected, nodes, price) == raised
+
+
+def test_an_empty_bet_expects_what_plain_decoding_emits():
+    bet = Bet.none(ROOT)
+    assert (len(bet.draft), bet.expected, bet.yields(0.1)) == (0, 1.0, 1.0)
+    assert bet.yields(0.1, effort=0.25) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("price", [-0.1, 1.0, float("nan")])
+def test_a_price_is_a_share_of_a_pass(price):
+    with pytest.raises(ParameterError, match="price"):
+        check_price(price)
