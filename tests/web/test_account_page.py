@@ -112,7 +112,7 @@ def test_a_bench_file_with_measured_rates(open_page: Open, tmp_path: Path) -> No
     page = open_page("account")
     page.set_input_files("#file", path)
     page.wait_for_function("document.querySelector('#paste-note').textContent !== ''")
-    assert "worked out from acceptance_by_position" in text(page, "#paste-note")
+    assert "Worked out: alpha from acceptance_by_position" in text(page, "#paste-note")
     tokens = 1 + 0.8 + 0.8 * 0.6 + 0.8 * 0.6 * 0.5
     assert figures(page)[:2] == (f"{tokens / 1.75:.2f}×", f"{tokens:.2f}")
     assert "rates=0.8,0.6,0.5" in page.url
@@ -121,6 +121,21 @@ def test_a_bench_file_with_measured_rates(open_page: Open, tmp_path: Path) -> No
     assert figures(page)[1] == f"{tokens:.2f}"
     page.fill("#alpha", "0.7")
     assert "rates" not in page.url and text(page, "#rates-note") == ""
+
+
+def test_the_report_of_a_run(open_page: Open) -> None:
+    """What `truedraft generate --json` prints: k and c are worked out from its counts and times."""
+    report = {
+        "rounds": 100,
+        "drafted": 410,
+        "acceptance_by_position": [0.7, 0.6, 0.5, 0.5, 0.5],
+        "seconds_by_part": {"draft": 0.82, "target": 2.0, "rule": 0.1, "rest": 0.1},
+    }
+    page = open_page("account")
+    page.fill("#paste", json.dumps(report))
+    page.click("#use")
+    assert "k from drafted / rounds, c from seconds_by_part" in text(page, "#paste-note")
+    assert (text(page, "#k-value"), text(page, "#c-value")) == ("4", "0.10")
 
 
 def test_alpha_from_what_engines_report(open_page: Open) -> None:

@@ -10,7 +10,7 @@
  * @property {number} [batch]
  * @property {number} [ridge]
  * @property {number[]} [rates]
- * @property {string} [derived]  the name of the value that alpha was worked out from
+ * @property {Record<string, string>} [derived]  which numbers were worked out, and from what
  * @typedef {{numbers: Numbers} | {problem: string}} Reading
  */
 const AccountInput = (() => {
@@ -24,6 +24,9 @@ const AccountInput = (() => {
     rates: ["rates", "acceptance_by_position"],
     tokens: ["tokens_per_pass", "tau"],
     accepted: ["acceptance_rate"],
+    drafted: ["drafted"],
+    rounds: ["rounds", "target_passes"],
+    parts: ["seconds_by_part"],
   };
 
   /** @type {Record<string, [number, number, string]>} */
@@ -45,7 +48,7 @@ const AccountInput = (() => {
     const named = {};
     for (const [, name, value] of trimmed.matchAll(/([\p{L}_]+)\s*[=:：]\s*(-?[\d.]+(?:e-?\d+)?)/giu)) {
       const known = name === "α" ? "alpha" : Object.keys(NAMES).find((key) => NAMES[key].includes(name.toLowerCase()));
-      if (known && known !== "rates") named[known] ??= Number(value);
+      if (known && known !== "rates" && known !== "parts") named[known] ??= Number(value);
     }
     return check(complete(named));
   }
@@ -78,27 +81,41 @@ const AccountInput = (() => {
     return found;
   }
 
-  /** @param {string} name @param {unknown} value */
+  /** @param {string} name @param {any} value */
   function fits(name, value) {
+    if (name === "parts") return value?.draft >= 0 && value?.target > 0;
     if (name !== "rates") return typeof value === "number";
     return (
-      Array.isArray(value) &&
-      value.length > 0 &&
-      value.length <= 64 &&
-      value.every((rate) => typeof rate === "number" && rate >= 0 && rate <= 1)
+      Array.isArray(value) && value.length > 0 && value.length <= 64 && value.every((rate) => rate >= 0 && rate <= 1)
     );
   }
 
-  /** Work alpha out where only what it leads to was measured. @param {Record<string, any>} found @returns {Numbers} */
-  function complete({ tokens, accepted, ...numbers }) {
-    if (numbers.alpha !== undefined) return numbers;
-    if (numbers.rates) return { ...numbers, alpha: numbers.rates[0], derived: "acceptance_by_position" };
-    const { k } = numbers;
-    if (k >= 1 && tokens !== undefined)
-      return { ...numbers, alpha: Account.alphaFrom(tokens, k), derived: "tokens_per_pass" };
-    if (k >= 1 && accepted !== undefined)
-      return { ...numbers, alpha: Account.alphaFrom(1 + accepted * k, k), derived: "acceptance_rate" };
-    return numbers;
+  /** Work out what is missing from what was counted. @param {Record<string, any>} found @returns {Numbers} */
+  function complete({ tokens, accepted, drafted, rounds, parts, ...numbers }) {
+    /** @type {Record<string, string>} */
+    const derived = {};
+    if (numbers.k === undefined && drafted > 0 && rounds > 0) {
+      numbers.k = Math.min(64, Math.max(1, Math.round(drafted / rounds)));
+      derived.k = "drafted / rounds";
+    }
+    if (numbers.c === undefined && drafted > 0 && rounds > 0 && parts) {
+      numbers.c = parts.draft / drafted / (parts.target / rounds); // a chain's: one step a drafted token
+      derived.c = "seconds_by_part";
+    }
+    const [alpha, source] = numbers.alpha === undefined ? alphaOf(numbers, tokens, accepted) : [];
+    if (alpha !== undefined && source) {
+      numbers.alpha = alpha;
+      derived.alpha = source;
+    }
+    return Object.keys(numbers).length ? { ...numbers, derived } : numbers;
+  }
+
+  /** @param {Numbers} numbers @param {number} tokens @param {number} accepted @returns {[number?, string?]} */
+  function alphaOf({ rates, k = 0 }, tokens, accepted) {
+    if (rates) return [rates[0], "acceptance_by_position"];
+    if (k >= 1 && tokens !== undefined) return [Account.alphaFrom(tokens, k), "tokens_per_pass"];
+    if (k >= 1 && accepted !== undefined) return [Account.alphaFrom(1 + accepted * k, k), "acceptance_rate"];
+    return [];
   }
 
   /** @param {Numbers} numbers @returns {Reading} */

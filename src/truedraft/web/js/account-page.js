@@ -205,7 +205,8 @@
     const words = AccountWords.now().input;
     const reading = AccountInput.read(text);
     if ("problem" in reading) return fill("paste-note", reading.problem);
-    const { rates: given = null, derived, ...numbers } = reading.numbers;
+    const { rates: given = null, derived = {}, ...numbers } = reading.numbers;
+    const worked = Object.entries(derived);
     set(numbers, given);
     if (numbers.batch !== undefined || numbers.ridge !== undefined) find("more").open = true;
     const used = Object.entries(numbers)
@@ -214,7 +215,7 @@
     const missing = ["alpha", "c", "k"].filter((name) => !(name in numbers)).join(", ");
     fill(
       "paste-note",
-      words.used(used) + (derived ? words.derived(derived) : "") + (missing ? words.missing(missing) : ""),
+      words.used(used) + (worked.length ? words.derived(worked) : "") + (missing ? words.missing(missing) : ""),
     );
   }
 

@@ -58,7 +58,8 @@ const AccountWords = (() => {
       `Measured rates by position are in use: ${rates.map((rate) => f(rate)).join(", ")}. Moving α or the decay puts them aside.`,
     input: {
       used: (/** @type {string} */ list) => `Read: ${list}.`,
-      derived: (/** @type {string} */ from) => ` α was worked out from ${from}.`,
+      derived: (/** @type {[string, string][]} */ from) =>
+        ` Worked out: ${from.map(([name, source]) => `${name} from ${source}`).join(", ")}.`,
       missing: (/** @type {string} */ list) => ` Not found and left as it was: ${list}.`,
       nothing: "No number found. Expected three numbers, alpha=… c=… k=…, or JSON with alpha, c and k.",
       range: (/** @type {string} */ name, /** @type {unknown} */ value, /** @type {string} */ range) =>
@@ -107,7 +108,7 @@ const AccountWords = (() => {
     rates: (rates) => `正在使用逐位置实测接受率：${rates.map((rate) => f(rate)).join("，")}。移动 α 或衰减即弃用。`,
     input: {
       used: (list) => `已读取：${list}。`,
-      derived: (from) => `α 由 ${from} 推算。`,
+      derived: (from) => `推算所得：${from.map(([name, source]) => `${name} 来自 ${source}`).join("，")}。`,
       missing: (list) => `未找到、保持不变：${list}。`,
       nothing: "没有找到数值。需要三个数，或 alpha=… c=… k=…，或含有 alpha、c、k 的 JSON。",
       range: (name, value, range) => `${name} = ${String(value)} 超出范围，应为 ${range}。`,
