@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 from transformers.utils import logging as transformers_logging
 
+from truedraft.cli.certify import certify
 from truedraft.cli.chat import chat
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, pull, models, lab):
+for command in (generate, chat, certify, pull, models, lab):
     app.command()(command)
 
 
