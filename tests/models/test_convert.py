@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as chatter
 
 from tests.models.ggufs import END, STOP, TEMPLATE, Steps, source_model, tensors, tokens, write_gguf
 from truedraft.errors import CorruptModelError, UnsupportedModelError
@@ -79,7 +80,9 @@ def test_progress_covers_all_tensors_and_nothing_is_printed(
     tiny_gguf: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     steps = Steps()
+    chatter.enable_progress_bar()
     convert(tiny_gguf, tmp_path / "told", progress=steps)
+    assert chatter.is_progress_bar_enabled()
     [(description, total, done, finished)] = steps.steps
     assert description == "converting tiny.gguf"
     assert total == done == sum(value.nbytes for value in tensors(source_model()).values())

@@ -121,6 +121,14 @@ def test_a_model_that_lost_a_file_is_completed(hub: Hub, library: Library, lost:
     assert (library.resolve(ID) / lost).read_bytes() == model_files()[lost]
 
 
+def test_a_file_that_lost_its_end_is_not_taken(hub: Hub, library: Library) -> None:
+    hub.publish(ID, model_files())
+    file = library.resolve(ID) / "tokenizer_config.json"
+    file.resolve().write_bytes(b"{")
+    with pytest.raises(DownloadError, match=r"working offline"):
+        library.resolve(ID, offline=True)
+
+
 def test_what_another_tool_has_fetched_serves_when_the_hub_cannot_be_reached(hub: Hub, library: Library) -> None:
     hub.publish(ID, model_files())
     [elsewhere] = {Path(hf_hub_download(ID, name)).parent for name in TAKEN}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from transformers import AutoModelForCausalLM
 
 from tests.models.conftest import Shop
@@ -145,6 +146,12 @@ def test_two_at_once_convert_once_and_the_second_says_that_it_waits(
     assert found == [shop.folder, shop.folder]
     assert conversions == [1]
     assert steps.steps == [["waiting for another process that prepares tiny", None, 0, True]]
+
+
+def test_a_model_in_place_waits_for_no_lock(shop: Shop) -> None:
+    folder = shop.library.resolve("tiny")
+    with FileLock(folder.with_name("tiny.lock")):
+        assert shop.library.resolve("tiny") == folder
 
 
 def test_too_small_a_disk_is_told_before_anything_is_fetched(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

