@@ -65,14 +65,15 @@ def test_nodes_that_were_never_decided_are_never_reused():
     assert_as_cold(counted.model, "b", [*first, 5])
 
 
-def test_padding_does_not_survive_in_what_is_left_over():
+@pytest.mark.parametrize("drop", [lambda model: model.keep("a", ()), lambda model: model.rewind("a", 5)])
+def test_padding_does_not_survive_in_what_is_left_over(drop):
     counted = Counted()
     model, long = counted.model, text(20)
     model.read("a", long)
     model.rewind("a", 5)
     model.read("b", text(3, seed=1))
     model.extend(["a", "b"], [Nodes.chain((5,)), Nodes.chain((5, 6, 7, 8))])  # a is padded over what it held
-    model.keep("a", ())
+    drop(model)
     assert counted.tokens_to_read("a", long[5:]) == 15
     assert_as_cold(model, "a", long)
 
@@ -157,13 +158,17 @@ def test_free_rows_make_way_for_a_long_text():
 
 
 def test_a_long_text_does_not_make_many_short_ones_long():
-    model = CachedModel(tiny_model(dtype=torch.float64), available=lambda device: 130 * SLOT)
+    memory = [130 * SLOT]
+    model = CachedModel(tiny_model(dtype=torch.float64), available=lambda device: memory[-1])
     model.read("long", text(100))
     model.release("long")
     for key in range(6):
         model.read(key, text(20, seed=key))
     assert (model._cache.rows, model._cache.capacity) == (6, 20)
     assert_as_cold(model, 5, text(20, seed=5))
+    memory.append(10**9)
+    model.read(0, text(100)[20:])  # of the long text only what was kept is still there
+    assert_as_cold(model, 0, text(100))
 
 
 def test_what_is_required_beforehand_is_all_that_is_needed():
