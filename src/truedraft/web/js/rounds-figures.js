@@ -85,10 +85,17 @@ const RoundsFigures = (() => {
     return make("div", {}, bar, key);
   }
 
-  /** @param {unknown} value */
+  /** A value of the header as one line: objects as names and values, without what is not set. @param {unknown} value */
   function plain(value) {
-    const text = typeof value === "string" ? value : JSON.stringify(value);
+    const parts = value !== null && typeof value === "object" && !Array.isArray(value) ? Object.entries(value) : null;
+    const set = parts?.filter(([, item]) => item !== null && item !== false && !(Array.isArray(item) && !item.length));
+    const text = set ? set.map(([name, item]) => `${name} ${simple(item)}`).join(" · ") : simple(value);
     return text.length > 400 ? `${text.slice(0, 400)}…` : text;
+  }
+
+  /** @param {unknown} value */
+  function simple(value) {
+    return typeof value === "string" ? value : JSON.stringify(value);
   }
 
   return { figures, plain, positionTable, timeBar };
