@@ -1,0 +1,102 @@
+"""Cascade: a drafter that costs nothing bets where it is sure enough, another one everywhere else.
+
+Source: the hybrid of suffix decoding (Oliaro et al. 2024) uses the suffix tree where its score beats what the model
+drafter usually gets. Here both are compared by expected tokens over cost: the bettor by its own bet, the other by what
+its rounds have yielded so far in this session. The draft of the one that is chosen goes out as it is, so every law and
+rule it needs stays valid; the choice looks at past rounds and at chosen tokens only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
+from truedraft.drafters.bets import Bettor, check_price
+from truedraft.errors import ParameterError
+
+__all__ = ["CascadeDrafter"]
+
+_FORGETTING = 0.1
+"""How much the latest round of the other drafter counts in what it usually yields."""
+
+
+@dataclass(eq=False, slots=True)
+class _Record:
+    """What the other drafter's rounds yielded in a session: running means of emitted tokens and of cost."""
+
+    emitted: float
+    cost: float
+    drafted: int | None = None
+    """Nodes of the draft that is out, if it is the other drafter's."""
+
+    @property
+    def yields(self) -> float:
+        return self.emitted / self.cost
+
+    def settle(self, emitted: int, cost: float) -> None:
+        self.emitted += _FORGETTING * (emitted - self.emitted)
+        self.cost += _FORGETTING * (cost - self.cost)
+
+
+class CascadeDrafter:
+    """`core.Drafter` that asks `first` and, where its bet promises too little, `other`.
+
+    price: what one more node adds to the target's pass. effort: what one drafting of `other` costs. usual: tokens that
+    a round of `other` is taken to emit until it has shown what it does. All in passes of one token, or tokens.
+    """
+
+    def __init__(
+        self, first: Bettor, other: Drafter, *, price: float = 0.06, effort: float = 0.0, usual: float = 1.5
+    ) -> None:
+        check_price(price)
+        if effort < 0 or usual < 1:
+            raise ParameterError(f"effort is {effort} and usual {usual}: expected at least 0 and at least 1")
+        self._first, self._other = first, other
+        self._price, self._effort, self._usual = price, effort, usual
+        self._records: dict[Session, _Record] = {}
+
+    @property
+    def taps(self) -> Sequence[int]:
+        """Those of the other drafter."""
+        return self._other.taps
+
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+        """A draft a session, by one of the two; `other` is asked for all its sessions at once."""
+        drafts: dict[Session, Draft] = {}
+        rest: dict[Session, Shape] = {}
+        for session, shape in zip(sessions, shapes, strict=True):
+            record = self._record(session)
+            record.drafted = None
+            bet = self._first.bet(session, shape)
+            drafts[session] = bet.draft
+            if shape.depth and bet.yields(self._price) < record.yields:
+                rest[session] = shape
+        if rest:
+            others = self._other.propose(list(rest), list(rest.values()))
+            for session, draft in zip(rest, others, strict=True):
+                if len(draft):
+                    drafts[session] = draft
+                self._record(session).drafted = len(draft)
+        return [drafts[session] for session in sessions]
+
+    def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
+        """Both see every round; a drafter whose draft was not used, or that was not asked, has no bet to settle."""
+        for session, verdict in zip(sessions, verdicts, strict=True):
+            record = self._record(session)
+            if record.drafted is not None:
+                emitted = len(verdict.tokens) if record.drafted else 1
+                record.settle(emitted, 1.0 + self._price * record.drafted + self._effort)
+        self._first.observe(sessions, verdicts, scores)
+        self._other.observe(sessions, verdicts, scores)
+
+    def release(self, session: Session) -> None:
+        """Free what both hold."""
+        self._records.pop(session, None)
+        self._first.release(session)
+        self._other.release(session)
+
+    def _record(self, session: Session) -> _Record:
+        if session not in self._records:
+            self._records[session] = _Record(self._usual, 1.0 + self._effort)
+        return self._records[session]

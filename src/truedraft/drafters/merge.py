@@ -1,0 +1,102 @@
+"""Merge: the guesses of several drafters in one tree, the likeliest of all of them while another one pays.
+
+The target-only rule is exact for every tree whose making is independent of the verdict's randomness, so a merged tree
+is CHOSEN whoever made its parts, and no candidate is tried twice: equal continuations share their nodes. That several
+sources draft better than one, and that a node's chance decides which to keep, is the idea of the merged trees of
+SpecInfer (Miao et al. 2024) and of the dynamic trees of EAGLE-2 (Li et al. 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
+from truedraft.drafters.bets import Bet, Bettor, check_price, pays
+from truedraft.errors import ParameterError
+
+__all__ = ["MergeDrafter", "merged"]
+
+
+@dataclass(eq=False, slots=True)
+class _Node:
+    """A node of the union: its best chance by any bet, and its place there."""
+
+    parent: int
+    token: int
+    depth: int
+    chance: float
+
+
+def merged(bets: Sequence[Bet], shape: Shape, *, price: float) -> Bet:
+    """The likeliest nodes of several bets on one text, as a tree within the shape, as long as the next one pays.
+
+    Where bets agree on a node, it has the chance that the most confident one gives it.
+    """
+    union = _union(bets)
+    root = union[0].token
+    places, width = {0: 0}, [0] * len(union)
+    tokens, parents, chances, expected = [root], [-1], [1.0], 1.0
+    for index in sorted(range(1, len(union)), key=lambda index: -union[index].chance):
+        node = union[index]
+        if len(tokens) > shape.nodes or not pays(node.chance, expected, len(tokens) - 1, price):
+            break
+        if node.depth > shape.depth or node.parent not in places:
+            continue
+        if width[node.parent] < (shape.branching[node.depth - 1] if shape.branching else shape.width):
+            width[node.parent] += 1
+            places[index] = len(tokens)
+            tokens.append(node.token)
+            parents.append(places[node.parent])
+            chances.append(node.chance)
+            expected += node.chance
+    return Bet(Draft(Tree(tuple(tokens), tuple(parents))), tuple(chances))
+
+
+def _union(bets: Sequence[Bet]) -> list[_Node]:
+    """All nodes of all bets, equal paths once; parents come before children."""
+    union = [_Node(-1, bets[0].draft.tree.tokens[0], 0, 1.0)]
+    known: dict[tuple[int, int], int] = {}
+    for bet in bets:
+        tree, places = bet.draft.tree, [0]
+        for token, parent, chance in zip(tree.tokens[1:], tree.parents[1:], bet.chances[1:], strict=True):
+            above = places[parent]
+            place = known.setdefault((above, token), len(union))
+            if place == len(union):
+                union.append(_Node(above, token, union[above].depth + 1, chance))
+            union[place].chance = max(union[place].chance, chance)
+            places.append(place)
+    return union
+
+
+class MergeDrafter:
+    """`bets.Bettor` that merges the bets of others.
+
+    price: what one more node adds to the target's pass, in passes of one token; a tree grows while that pays.
+    """
+
+    taps: tuple[int, ...] = ()
+
+    def __init__(self, bettors: Sequence[Bettor], *, price: float = 0.06) -> None:
+        check_price(price)
+        if not bettors:
+            raise ParameterError("there is nothing to merge: expected at least one drafter")
+        self._bettors, self._price = tuple(bettors), price
+
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+        """The likeliest continuations by any of them, as a tree within each session's shape."""
+        return [self.bet(session, shape).draft for session, shape in zip(sessions, shapes, strict=True)]
+
+    def bet(self, session: Session, shape: Shape) -> Bet:
+        """The same for one session, with the chances of its nodes."""
+        return merged([bettor.bet(session, shape) for bettor in self._bettors], shape, price=self._price)
+
+    def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
+        """All see every round; a bettor asks for no more than the accepted path."""
+        for bettor in self._bettors:
+            bettor.observe(sessions, verdicts, scores)
+
+    def release(self, session: Session) -> None:
+        """Free what they hold."""
+        for bettor in self._bettors:
+            bettor.release(session)

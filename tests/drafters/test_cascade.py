@@ -1,0 +1,190 @@
+"""The cascade: who drafts when, who is told what, and that no text changes by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.drafters.helpers import make
+from tests.drafters.toys import repeating
+from tests.enumeration import EXACT, PAIRS, gap
+from truedraft.core import Draft, Drafter, Law, Shape, Tree, Verdict
+from truedraft.decode import Decoder
+from truedraft.drafters.bets import Bet
+from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.suffix import SuffixDrafter
+from truedraft.errors import ParameterError
+from truedraft.model import Model
+from truedraft.planning.fixed import Fixed
+from truedraft.request import Facts
+from truedraft.toy import TabularDrafter, TabularTarget, random_language
+from truedraft.verify import target_only, token
+
+CHAIN = Shape.chain(4)
+
+
+class Sure:
+    """A bettor that always drafts 1, 1 with the chances it is told."""
+
+    taps = ()
+
+    def __init__(self, *chances):
+        self.chances, self.seen, self.released = chances, [], []
+
+    def bet(self, session, shape):
+        return Bet(Draft(Tree.chain((session.root, *[1] * len(self.chances)))), (1.0, *self.chances))
+
+    def observe(self, sessions, verdicts, scores):
+        self.seen.append((sessions, verdicts, scores))
+
+    def release(self, session):
+        self.released.append(session)
+
+
+class Other(Sure):
+    """A drafter that drafts `nodes` times 2 and remembers whom it was asked about."""
+
+    taps = (3, 5)
+
+    def __init__(self, nodes=3):
+        super().__init__()
+        self.nodes, self.asked = nodes, []
+
+    def propose(self, sessions, shapes):
+        self.asked.append((list(sessions), list(shapes)))
+        return [Draft(Tree.chain((session.root, *[2] * self.nodes))) for session in sessions]
+
+
+def settle(drafter, session, emitted):
+    drafter.observe([session], [Verdict(tuple(range(1, emitted)), (7,) * emitted)], ["scores"])
+
+
+def test_a_sure_bet_spares_the_other_drafter():
+    other = Other()
+    drafter, session = CascadeDrafter(Sure(0.9, 0.8), other), make([5])
+    assert drafter.propose([session], [CHAIN])[0].tree.tokens == (5, 1, 1)
+    assert other.asked == []
+
+
+def test_an_unsure_bet_leaves_the_round_to_the_other():
+    other = Other()
+    drafter, session = CascadeDrafter(Sure(0.3), other, price=0.0, usual=1.5), make([5])
+    assert drafter.propose([session], [CHAIN])[0].tree.tokens == (5, 2, 2, 2)
+    assert other.asked == [([session], [CHAIN])]
+
+
+@pytest.mark.parametrize(("chances", "first"), [((0.6,), True), ((0.4,), False)])
+def test_the_choice_is_by_expected_tokens_over_cost(chances, first):
+    drafter = CascadeDrafter(Sure(*chances), Other(), price=0.0, usual=1.5)
+    assert (drafter.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 1) == first
+    dear = CascadeDrafter(Sure(*chances), Other(), price=0.0, usual=1.5, effort=1.0)
+    assert dear.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 1  # 1.5 tokens for two passes' worth
+    wide = CascadeDrafter(Sure(*chances), Other(), price=0.5, usual=1.5)
+    assert wide.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 2  # its own node costs half a pass
+
+
+def test_the_other_drafter_is_judged_by_what_it_does_in_the_session():
+    drafter, session, newcomer = CascadeDrafter(Sure(0.5), Other(), price=0.0, usual=2.0), make([5]), make([5])
+    drafted = []
+    for _ in range(20):
+        drafted.append(drafter.propose([session], [CHAIN])[0].tree.tokens[1])
+        settle(drafter, session, emitted=1)
+    assert drafted[0] == 2 and drafted[-1] == 1
+    assert drafted == sorted(drafted, reverse=True)
+    assert drafter.propose([newcomer], [CHAIN])[0].tree.tokens[1] == 2
+    better, session = CascadeDrafter(Sure(0.5), Other(), price=0.0, usual=1.4), make([5])
+    assert better.propose([session], [CHAIN])[0].tree.tokens[1] == 1
+    better.observe([session], [Verdict((), (7,))], ["scores"])  # the bettor's bad luck is not held against the other
+    assert better.propose([session], [CHAIN])[0].tree.tokens[1] == 1
+
+
+def test_an_empty_draft_of_the_other_leaves_the_bettors():
+    drafter, session = CascadeDrafter(Sure(0.2), Other(nodes=0), price=0.0, usual=1.5), make([5])
+    assert drafter.propose([session], [CHAIN])[0].tree.tokens == (5, 1)
+    for _ in range(30):
+        drafter.propose([session], [CHAIN])
+        settle(drafter, session, emitted=2)
+    asked = len(drafter._other.asked)
+    drafter.propose([session], [CHAIN])
+    assert len(drafter._other.asked) == asked  # it has shown that it does not bet
+
+
+def test_all_sessions_of_the_other_are_asked_at_once_and_order_is_kept():
+    class Picky(Sure):
+        def bet(self, session, shape):
+            return super().bet(session, shape) if session.root % 2 else Bet.none(session.root)
+
+    other, sessions = Other(), [make([root]) for root in (1, 2, 3, 4)]
+    shapes = [Shape.chain(depth) for depth in (3, 4, 5, 6)]
+    drafts = CascadeDrafter(Picky(0.9, 0.9), other).propose(sessions, shapes)
+    assert [draft.tree.tokens[:2] for draft in drafts] == [(1, 1), (2, 2), (3, 1), (4, 2)]
+    assert other.asked == [([sessions[1], sessions[3]], [shapes[1], shapes[3]])]
+
+
+def test_no_depth_asks_nobody():
+    other, session = Other(), make([5])
+    drafter = CascadeDrafter(SuffixDrafter(), other)
+    assert len(drafter.propose([session], [Shape(0)])[0]) == 0
+    assert other.asked == []
+
+
+def test_both_see_every_round_and_both_forget():
+    first, other, session = Sure(0.9), Other(), make([5])
+    drafter = CascadeDrafter(first, other)
+    assert drafter.taps == other.taps
+    drafter.propose([session], [CHAIN])
+    settle(drafter, session, emitted=2)
+    assert first.seen == other.seen and len(first.seen) == 1
+    drafter.release(session)
+    assert first.released == other.released == [session]
+    drafter.release(session)
+
+
+@pytest.mark.parametrize(("wrong", "name"), [({"price": 2}, "price"), ({"effort": -1}, "effort"), ({"usual": 0}, "u")])
+def test_parameters_are_checked(wrong, name):
+    with pytest.raises(ParameterError, match=name):
+        CascadeDrafter(SuffixDrafter(), Other(), **wrong)
+
+
+# ── in the round ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def generate(shape, prompts, *, law=Law.CHOSEN, rule=target_only.RULE, batch=1, **parameters):
+    drafter = CascadeDrafter(SuffixDrafter(), TabularDrafter(random_language(8, order=3, seed=4), law))
+    assert isinstance(drafter, Drafter)
+    decoder = Decoder(TabularTarget(repeating(8, 3)), drafter, rule, Fixed(shape))
+    return Model(decoder, Facts(vocabulary=8), batch=batch).generate(prompts, **parameters)
+
+
+@pytest.mark.parametrize("shape", [Shape.chain(1), Shape.chain(4), Shape(3, 2, 6)], ids=str)
+@pytest.mark.parametrize("batch", [1, 4])
+def test_greedy_text_is_plain_decodings(shape, batch):
+    prompts = [[2] * 6, [1, 2, 3, 1, 2, 3], [5], [7, 6, 5, 4, 7, 6]]
+    plain = generate(Shape(0), prompts, max_new_tokens=40)
+    drafted = generate(shape, prompts, batch=batch, max_new_tokens=40)
+    assert [result.token_ids for result in drafted] == [result.token_ids for result in plain]
+    assert sum(result.statistics.accepted for result in drafted) > 10
+
+
+@pytest.mark.parametrize("pair", ["V=2", "V=3", "zeros in q"])
+@pytest.mark.parametrize("usual", [1.0, 1.3, 9.0])
+def test_the_joint_law_is_the_targets_whoever_drafts(pair, usual):
+    """Chosen and sampled drafts in one text, each under the rule for its law."""
+
+    class Mixed:
+        laws = frozenset((Law.CHOSEN, Law.SAMPLED))
+
+        def verify(self, draft, p, dice):
+            rule = target_only.RULE if draft.law is Law.CHOSEN else token.RULE
+            return rule.verify(draft, p, dice)
+
+    p, q = PAIRS[pair]
+
+    def draft(table, text, dice):
+        session = make([0, 1, 0, 0, 1, *text])
+        session.dice = dice
+        other = TabularDrafter(lambda context: q(context[5:]).log(), Law.SAMPLED)
+        first = SuffixDrafter(price=0.0)
+        made = CascadeDrafter(first, other, price=0.0, usual=usual).propose([session], [Shape.chain(2)])[0]
+        return made
+
+    assert gap(Mixed(), draft, (p, q), length=3, rounds=2) < EXACT
