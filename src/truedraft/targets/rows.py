@@ -84,9 +84,9 @@ class Row:
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens both begin with."""
     length = min(len(one), len(other))
-    if list(one[:length]) == list(other[:length]):
+    if one[:length] == other[:length]:  # nearly always so, and fast
         return length
-    return next(i for i in range(length) if one[i] != other[i])
+    return next((i for i in range(length) if one[i] != other[i]), length)
 
 
 class Rows:
