@@ -7,7 +7,7 @@ beta(r) = sum_x min(q(x), p(x) / r), for every sibling x in draw order:
     if none stands, draw from norm(p - min(q, p / r) (1 - (1 - beta)^k) / beta)
 
 Proved for every r in [1, k] with 1 - (1 - beta)^k <= r beta; the smallest one accepts most, at least 1 - 1/e of the
-optimum. r is found by bisection and rounded up, which keeps the rule exact. O(V) a step of the bisection.
+optimum. r is found by search and rounded up, which keeps the rule exact. O(V) a step of the search.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_proba
 __all__ = ["RULE", "choose", "threshold", "verify"]
 
 _STEPS = 12
-"""Each halves the interval in which r may lie: the acceptance is within 2^-12 of that of the smallest r."""
+_TOLERANCE = 1e-4
+"""r may be too large by as much as changes the acceptance by about this."""
 
 
 def choose(site: Site, dice: Dice) -> int:
@@ -37,16 +38,29 @@ def choose(site: Site, dice: Dice) -> int:
 
 
 def threshold(p: Tensor, q: Tensor, k: int) -> tuple[float, float]:
-    """The smallest r (rounded up) for k siblings, and beta(r); p [V], q [V]."""
-    low, high = 1.0, float(k)
-    beta = _beta(p, q, low)
-    if 1.0 - (1.0 - beta) ** k <= low * beta:
+    """The smallest r (rounded up) for k siblings, and beta(r); p [V], q [V]. Regula falsi, Illinois variant."""
+    low, beta = 1.0, _beta(p, q, 1.0)
+    above = _excess(beta, low, k)
+    if above <= 0.0:
         return low, beta
+    high, beta = float(k), _beta(p, q, float(k))
+    slack = below = _excess(beta, high, k)
     for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        beta = _beta(p, q, middle)
-        low, high = (low, middle) if 1.0 - (1.0 - beta) ** k <= middle * beta else (middle, high)
-    return high, _beta(p, q, high)
+        if slack >= -_TOLERANCE:
+            break
+        middle = low + (high - low) * above / (above - below)
+        beta_middle = _beta(p, q, middle)
+        excess = _excess(beta_middle, middle, k)
+        if excess <= 0.0:
+            high, beta, slack, below, above = middle, beta_middle, excess, excess, above / 2.0
+        else:
+            low, above, below = middle, excess, below / 2.0
+    return high, beta
+
+
+def _excess(beta: float, r: float, k: int) -> float:
+    """Positive where r is too small."""
+    return 1.0 - (1.0 - beta) ** k - r * beta
 
 
 def _beta(p: Tensor, q: Tensor, r: float) -> float:
