@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,15 @@ def test_the_wheel_comes_without_what_it_depends_on(links: Path, workspace: Path
 
 
 def test_a_source_archive_is_never_built(links: Path, workspace: Path, tmp_path: Path) -> None:
-    import tarfile
-
+    source = tmp_path / "tiny_part1-1.0"
+    source.mkdir()
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tiny-part1\nVersion: 1.0\n")
+    build = 'requires = []\nbuild-backend = "builder"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(f"[build-system]\n{build}")
+    (source / "builder.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     links.mkdir()
-    setup = tmp_path / "setup.py"
-    setup.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with tarfile.open(links / "tiny-part1-1.0.tar.gz", "w:gz") as archive:
-        archive.add(setup, "tiny-part1-1.0/setup.py")
+    with tarfile.open(links / "tiny_part1-1.0.tar.gz", "w:gz") as archive:
+        archive.add(source, source.name)
     with pytest.raises(DownloadError, match=r"No matching distribution"):
         download(WHEEL, workspace, silent())
     assert not (tmp_path / "ran").exists()
