@@ -20,7 +20,8 @@ from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.torch_target import TorchTarget
-from truedraft.verify import greedy_draft, target_only, token
+from truedraft.verify import greedy_draft, target_only, token, traversal
+from truedraft.verify.auto import rule_named
 
 V = 48
 TARGET = tiny_model(seed=1, dtype=torch.float64)
@@ -88,9 +89,9 @@ def test_q_is_the_sessions_distribution_after_each_node(law, shape):
         (GREEDY, Shape.tree(2, 2), Law.CHOSEN),
         ({**SAMPLED, "top_k": 1}, Shape.tree(2, 2), Law.CHOSEN),
         (SAMPLED, Shape.chain(3), Law.SAMPLED),
-        (SAMPLED, Shape.tree(2, 2), Law.SAMPLED_WITHOUT_REPLACEMENT),
-        (SAMPLED, Shape(4, 2, 8), Law.SAMPLED_WITHOUT_REPLACEMENT),
-        ({**SAMPLED, "top_p": 0.1}, Shape.tree(2, 2), Law.SAMPLED_WITHOUT_REPLACEMENT),
+        (SAMPLED, Shape.tree(2, 2), Law.GREEDY_DRAFT),
+        (SAMPLED, Shape(4, 2, 8), Law.GREEDY_DRAFT),
+        ({**SAMPLED, "top_p": 0.1}, Shape.tree(2, 2), Law.GREEDY_DRAFT),
     ],
     ids=str,
 )
@@ -258,7 +259,7 @@ def test_padded_sizes_may_differ(ours, theirs, settings, shape):
         )
         return [chunk.round for chunk in stream], texts(stream.results)
 
-    rule = token.RULE if settings else target_only.RULE
+    rule = rule_named("auto")
     rounds, written = run(shape)
     assert max(max(text) for text in written) < known
     for record in rounds:
@@ -325,8 +326,8 @@ def test_greedy_text_is_plain_decodings(shape, batch, settings):
 
 SEEDED = {
     "token-chain": (token.RULE, None, Shape.chain(3)),
-    "token-tree": (token.RULE, None, Shape.tree(2, 2)),
-    "greedy-draft": (greedy_draft.RULE, Law.GREEDY_DRAFT, Shape.tree(3, 1)),
+    "traversal": (traversal.RULE, Law.SAMPLED_WITHOUT_REPLACEMENT, Shape.tree(2, 2)),
+    "greedy-draft": (greedy_draft.RULE, None, Shape.tree(3, 1)),
     "likeliest": (target_only.RULE, Law.CHOSEN, Shape(3, 3, 8)),
 }
 
