@@ -29,7 +29,7 @@ from truedraft.targets.load import load_model
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
-__all__ = ["DRAFTERS", "Options", "load", "parse_shape"]
+__all__ = ["DRAFTERS", "Kit", "Options", "assemble", "load", "parse_shape"]
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def examine(what: Examination, *, told: Callable[[str], None] = lambda name: Non
     return Certificate(subject, tuple(checks), rule_is_lossless=bool(rule.lossless))
 
 
-def enumeration(what: Examination) -> Check:
+def _enumeration(what: Examination) -> Check:
     """(a) Every outcome of draft and verdict on toy models."""
     claim = f"Enumerated on toy models, the rule's text has the target's own joint law (total variation < {EXACT:g})."
     if what.mutant is not None:
@@ -105,7 +105,7 @@ def enumeration(what: Examination) -> Check:
     return Check("enumeration", claim, worst < EXACT, f"largest total variation {worst:.1e}", figures)
 
 
-def greedy_identity(what: Examination) -> Check:
+def _greedy_identity(what: Examination) -> Check:
     """(b) Token ids of greedy decoding against plain decoding."""
     claim = "At temperature 0 the token ids are those of plain decoding, but for near ties."
     options: dict[str, Any] = {"max_new_tokens": what.tokens, "temperature": 0.0}
@@ -131,7 +131,7 @@ def greedy_identity(what: Examination) -> Check:
     return Check("greedy identity", claim, passed, finding, figures)
 
 
-def sampled_law(what: Examination) -> Check:
+def _sampled_law(what: Examination) -> Check:
     """(c) The joint law of the first tokens, exact against observed."""
     claim = (
         f"Sampled, the first {_LENGTH} tokens have the target's exact joint law "
@@ -188,7 +188,7 @@ def _figures(fit: GoodnessOfFit) -> dict[str, Any]:
     return {**vars(fit), "false_alarm": FALSE_ALARM, "power": POWER}
 
 
-def forward_parity(what: Examination) -> Check:
+def _forward_parity(what: Examination) -> Check:
     """(d) Logits of one tree pass against one token after another."""
     claim = "Scoring a whole tree in one pass gives the logits of decoding each of its paths token by token."
     gaps = torch.cat([_parity(what.cache, what.ids(prompt)) for prompt in what.prompts[:4]])
@@ -226,7 +226,7 @@ def _parity(model: CachedModel, ids: list[int]) -> torch.Tensor:
     return torch.stack(gaps).cpu()
 
 
-def seeded_identity(what: Examination) -> Check:
+def _seeded_identity(what: Examination) -> Check:
     """(e) Coupled decoding with a drafter against coupled decoding without one."""
     claim = (
         "With the coupled rule a seed gives the same sampled text with this drafter as with none, but for near ties."
@@ -247,11 +247,11 @@ def seeded_identity(what: Examination) -> Check:
 
 
 _CHECKS: dict[str, Callable[[Examination], Check]] = {
-    "enumeration": enumeration,
-    "greedy identity": greedy_identity,
-    "sampled law": sampled_law,
-    "forward parity": forward_parity,
-    "seeded identity": seeded_identity,
+    "enumeration": _enumeration,
+    "greedy identity": _greedy_identity,
+    "sampled law": _sampled_law,
+    "forward parity": _forward_parity,
+    "seeded identity": _seeded_identity,
 }
 
 

@@ -1,0 +1,46 @@
+"""The package's surface: what it offers, how errors are related, and that importing it is light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import truedraft
+
+TREE = {
+    "InputError": "TruedraftError",
+    "ParameterError": "InputError",
+    "PromptError": "InputError",
+    "ModelError": "TruedraftError",
+    "UnknownModelError": "ModelError",
+    "DownloadError": "ModelError",
+    "CorruptModelError": "ModelError",
+    "UnsupportedModelError": "ModelError",
+    "VocabularyError": "ModelError",
+    "OutOfMemoryError": "TruedraftError",
+    "LawError": "TruedraftError",
+}
+
+
+@pytest.mark.parametrize("name", TREE)
+def test_errors_are_a_tree(name):
+    assert getattr(truedraft, name).__bases__[0] is getattr(truedraft, TREE[name])
+
+
+@pytest.mark.parametrize("name", ["Chunk", "Model", "Result", "Stream", "load"])
+def test_what_is_offered_is_there(name):
+    assert getattr(truedraft, name).__name__ == name
+
+
+def test_what_is_not_offered_is_not_there():
+    with pytest.raises(AttributeError, match="lode"):
+        _ = truedraft.lode
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, truedraft; assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_input_errors_are_value_errors():
+    assert issubclass(truedraft.InputError, ValueError)
