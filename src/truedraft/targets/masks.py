@@ -29,15 +29,17 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _ALIGNMENT = 16  # elements; fused CUDA kernels copy a mask whose rows do not start at a multiple of 16 bytes
 
 
-def additive_mask(what: Pass, rule: MaskFunction, *, dtype: torch.dtype) -> Tensor:
+def additive_mask(what: Pass, rule: MaskFunction, *, dtype: torch.dtype, in_slots: bool = True) -> Tensor:
     """[B, 1, W, S]: 0 where a new node may attend, the lowest finite number elsewhere.
 
-    A padding node may attend to what stands at position 0, so that its softmax is finite.
+    Columns are slots, or else positions on the node's own path, for an attention that moves scores there. A padding
+    node may attend to what stands at position 0, so that its softmax is finite.
     """
     rows = torch.arange(len(what.spans), device=what.device).view(-1, 1, 1, 1)
-    queries, keys = what.positions[:, None, :, None], what.slot_positions[:, None, None, :]
+    columns = what.slot_positions if in_slots else torch.arange(what.extent, device=what.device)[None]
+    queries, keys = what.positions[:, None, :, None], columns[:, None, None, :]
     allowed = rule(rows, torch.zeros_like(rows), queries, keys).expand(len(what.spans), 1, what.width, what.extent)
-    if not all(span.is_chain for span in what.spans):
+    if in_slots and not all(span.is_chain for span in what.spans):
         allowed = allowed & _ancestry(what).to(what.device)
     lowest = torch.finfo(dtype).min
     aligned = -(-what.extent // _ALIGNMENT) * _ALIGNMENT
@@ -54,7 +56,7 @@ def _ancestry(what: Pass) -> Tensor:
     return allowed
 
 
-def _masks_of_a_pass(outside: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+def _masks_of_a_pass(outside: Callable[..., Tensor | None], *, in_slots: bool = True) -> Callable[..., Tensor | None]:
     """A mask function for transformers' interface: the current pass's masks, or what `outside` makes if none runs."""
 
     def mask(*args: Any, **kwargs: Any) -> Tensor | None:
@@ -63,15 +65,20 @@ def _masks_of_a_pass(outside: Callable[..., Tensor | None]) -> Callable[..., Ten
             return outside(*args, **kwargs)
         window = kwargs.get("local_size")
         plain = kwargs.get("allow_is_causal_skip", True) and (window is None or what.extent <= window)
-        if plain and what.width == 1 and what.is_flush:  # every new node may attend to every slot
+        if in_slots and plain and what.width == 1 and what.is_flush:  # every new node may attend to every slot
             return None
-        return additive_mask(what, kwargs["mask_function"], dtype=kwargs["dtype"])
+        return additive_mask(what, kwargs["mask_function"], dtype=kwargs["dtype"], in_slots=in_slots)
 
     return mask
 
 
-MASKED_ATTENTION = {"sdpa": _masks_of_a_pass(sdpa_mask), "eager": _masks_of_a_pass(eager_mask)}
-"""The attention implementations of transformers that take the masks made here."""
+MASKED_ATTENTION = {
+    "sdpa": _masks_of_a_pass(sdpa_mask),
+    "eager": _masks_of_a_pass(eager_mask),
+    "truedraft": _masks_of_a_pass(eager_mask),
+    "truedraft-exact": _masks_of_a_pass(eager_mask, in_slots=False),
+}
+"""The attention implementations, of transformers and our own, that take the masks made here."""
 
 for _name, _mask in MASKED_ATTENTION.items():
     AttentionMaskInterface.register(_name, _mask)

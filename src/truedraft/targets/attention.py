@@ -1,0 +1,272 @@
+"""Our own attention for transformers' interface: grouped heads without copies of keys and values, and exact if asked.
+
+All query heads that share a key head, and all new nodes, are the rows of one matrix product with that head's keys and
+of one with its values. An exact `Layout` makes the bits of every row depend on its own query and path alone, because
+everything lies where plain decoding would have put it:
+
+    columns   scores are moved from slots to positions before the softmax, and weights back before they meet the values
+    rows      a product has a multiple of so many rows that the library sums each of them in the same way
+    blocks    the library sums columns in order within blocks of a fixed size, and adds the blocks in order
+
+What is masked weighs exactly 0 and changes no sum. Whether a layout is exact belongs to a library and a processor;
+`exact` finds out. This file refuses to know models and what masks mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from truedraft.targets.masks import MASKED_ATTENTION
+from truedraft.targets.passes import Span, ancestors, current
+
+__all__ = ["PLAIN", "ROW_BY_ROW", "Heads", "Layout", "Scoring", "attend", "register"]
+
+_LEAST_COLUMNS = 32  # sums over a few columns are special to libraries
+_TILE = 64  # new nodes at a time: the scores of more of them outgrow the processor's caches
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How attention is laid out.
+
+    rows: a product is given a multiple of so many. block: how many columns the library sums in order.
+    exact: whether scores stand at positions, which the mask then has to expect. Without rows or block, every row is
+    a call of PyTorch's attention, and trees run path by path.
+    """
+
+    rows: int = 1
+    block: int = 0
+    exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """How transformers knows it."""
+        return f"truedraft-exact-{self.rows}-{self.block}" if self.exact else "truedraft"
+
+    def holds(self, span: Span) -> bool:
+        """Whether a row's nodes can be moved between slots and positions without leaving their block."""
+        last = span.base + len(span.parents) - 1
+        return span.is_chain or (self.block > 0 and span.base // self.block == last // self.block)
+
+
+PLAIN = Layout()
+"""Fast, and not exact: a tree's nodes are told apart by the mask."""
+
+ROW_BY_ROW = Layout(0, 0, exact=True)
+"""Slow, and exact wherever the same call gives the same bits."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What turns products of queries and keys into scores."""
+
+    scale: float
+    layout: Layout = PLAIN
+    softcap: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What attends to what: query [B, H, W, D], keys [B, G, S, D], values [B, G, S, E], additive mask [B, 1, W, S].
+
+    H is a multiple of G. Keys, values and mask may be views; only exact trees write to keys and values, for a moment.
+    """
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    mask: Tensor | None = None
+
+    @property
+    def columns(self) -> int:
+        """S."""
+        return self.keys.shape[2]
+
+    def row(self, row: int) -> Heads:
+        """One of the B rows."""
+        one = slice(row, row + 1)
+        return Heads(self.query[one], self.keys[one], self.values[one], None if self.mask is None else self.mask[one])
+
+    def widened(self, columns: int) -> Heads:
+        """At least so many columns; those that are added are zeros, and masked."""
+        more = columns - self.columns
+        if more <= 0 or self.mask is None:
+            return self
+        keys, values = (functional.pad(tensor, (0, 0, 0, more)) for tensor in (self.keys, self.values))
+        mask = functional.pad(self.mask, (0, more), value=torch.finfo(self.mask.dtype).min)
+        return Heads(self.query, keys, values, mask)
+
+    def part(self, nodes: slice | list[int], columns: int) -> Heads:
+        """Some of the W nodes and the first columns."""
+        mask = None if self.mask is None else self.mask[:, :, nodes, :columns]
+        return Heads(self.query[:, :, nodes], self.keys[:, :, :columns], self.values[:, :, :columns], mask)
+
+
+def register(layout: Layout) -> str:
+    """Make a layout known to transformers; returns the name to load a model with."""
+    AttentionInterface.register(layout.name, partial(_forward, layout=layout))
+    AttentionMaskInterface.register(layout.name, MASKED_ATTENTION["truedraft-exact" if layout.exact else "truedraft"])
+    return layout.name
+
+
+def _forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layout: Layout,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """An attention function as transformers calls it; the output is [B, W, H, E]."""
+    unknown = [name for name in ("position_bias", "s_aux") if options.get(name) is not None]
+    if unknown:
+        raise ValueError(f"this attention does not know {', '.join(unknown)}")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    what = current()
+    scoring = Scoring(scale, layout, options.get("softcap"))
+    return attend(Heads(query, key, value, attention_mask), scoring, spans=() if what is None else what.spans), None
+
+
+def attend(heads: Heads, scoring: Scoring, *, spans: Sequence[Span] = ()) -> Tensor:
+    """Attention [B, W, H, E]. The mask is in positions for exact layouts, in slots for others.
+
+    spans: which rows are trees, and where the new nodes start; without them all rows are chains.
+    """
+    layout = scoring.layout
+    if layout.exact and not all(map(layout.holds, spans)):
+        return torch.cat([_one_row(heads.row(row), scoring, span) for row, span in enumerate(spans)])
+    if layout.exact and not all(span.is_chain for span in spans):
+        return _grouped(heads, scoring, trees=spans)
+    if layout.rows == 0:
+        return _row_by_row(heads, scoring)
+    width = heads.query.shape[2]
+    if width <= _TILE:
+        return _grouped(heads, scoring)
+    reach = max((span.start for span in spans), default=heads.columns)
+    parts = [
+        heads.part(slice(start, start + _TILE), min(heads.columns, reach + start + _TILE))
+        for start in range(0, width, _TILE)
+    ]
+    return torch.cat([_grouped(part, scoring) for part in parts], dim=1)
+
+
+def _one_row(heads: Heads, scoring: Scoring, span: Span) -> Tensor:
+    """Attention [1, W, H, E] of one row."""
+    if scoring.layout.holds(span):
+        return attend(heads, scoring, spans=[span])
+    return _path_by_path(heads, scoring, span)
+
+
+def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> Tensor:
+    """Attention [B, W, H, E] of all nodes in two products a key head."""
+    layout = scoring.layout
+    heads = heads.widened(_LEAST_COLUMNS) if layout.exact else heads
+    query = heads.query
+    batch, count, width, dim = query.shape
+    grouped = count // heads.keys.shape[1]
+    rows = (query * scoring.scale).reshape(-1, grouped * width, dim)
+    if rows.shape[1] % layout.rows:
+        rows = functional.pad(rows, (0, 0, 0, -rows.shape[1] % layout.rows))
+    scores = torch.bmm(rows, heads.keys.flatten(0, 1).transpose(1, 2))
+    by_node = scores[:, : grouped * width].view(batch, -1, grouped, width, heads.columns)
+    if scoring.softcap is not None:
+        by_node.copy_(torch.tanh(by_node / scoring.softcap) * scoring.softcap)
+    for row, span in enumerate(trees):
+        _to_positions(by_node[row], span)
+    if heads.mask is not None:
+        by_node += heads.mask[:, :, None]
+    weights = torch.softmax(scores, -1)
+    for row, span in enumerate(trees):
+        _to_slots(weights[:, : grouped * width].view(by_node.shape)[row], span)
+    mixed = _mix(weights, heads.values.flatten(0, 1), layout.block)[:, : grouped * width]
+    return mixed.reshape(batch, count, width, -1).transpose(1, 2).contiguous()
+
+
+def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:
+    """weights [n, R, S] times values [n, S, E], summed by blocks.
+
+    The library does it itself unless there is more than one block but less than two: these it would halve.
+    """
+    if not block < weights.shape[2] < 2 * block:
+        return torch.bmm(weights, values)
+    short = max(0, block + _LEAST_COLUMNS - weights.shape[2])
+    others = functional.pad(weights[..., block:], (0, short)), functional.pad(values[:, block:], (0, 0, 0, short))
+    return torch.bmm(weights[..., :block], values[:, :block]).baddbmm_(*others)
+
+
+def _row_by_row(heads: Heads, scoring: Scoring) -> Tensor:
+    """Attention [B, W, H, E]: a call for every row, with the columns up to its last one and no more."""
+    if scoring.softcap is not None or heads.mask is None:
+        raise ValueError("attention row by row takes a mask and no softcap")
+    batch, count, width, _ = heads.query.shape
+    last = heads.columns - (heads.mask[:, 0] == 0).flip(-1).int().argmax(-1)
+    output = heads.query.new_empty(batch, width, count, heads.values.shape[3])
+    for row, node in product(range(batch), range(width)):
+        one = heads.row(row).part(slice(node, node + 1), int(last[row, node]))
+        output[row, node] = functional.scaled_dot_product_attention(
+            one.query, one.keys, one.values, attn_mask=one.mask, scale=scoring.scale, enable_gqa=True
+        )[0, :, 0]
+    return output
+
+
+# ── trees ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache(maxsize=256)
+def _moves(parents: tuple[int, ...], fresh: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For a tree of n nodes: the ancestor [fresh, n] of each new node at each depth, the depth [n] of each node, and
+    bool [fresh, n] which nodes are ancestors.
+
+    A new node is its own last ancestor; deeper entries are arbitrary.
+    """
+    mask = ancestors(parents)
+    depths = mask.sum(1) - 1
+    lineage = torch.zeros_like(mask, dtype=torch.long)
+    row, node = mask.nonzero(as_tuple=True)
+    lineage[row, depths[node]] = node
+    return lineage[-fresh:], depths, mask[-fresh:]
+
+
+def _to_positions(scores: Tensor, span: Span) -> None:
+    """Move scores [G, g, W, S] of one row from the slots of its nodes to the positions that they stand at."""
+    if not span.is_chain:
+        lineage, _, _ = _moves(span.parents, span.fresh)
+        window = scores[:, :, : span.fresh, span.base : span.base + len(span.parents)]
+        window.copy_(window.gather(-1, lineage.expand_as(window)))
+
+
+def _to_slots(weights: Tensor, span: Span) -> None:
+    """Move weights [G, g, W, S] of one row back; nodes that are no ancestors weigh 0."""
+    if not span.is_chain:
+        _, depths, related = _moves(span.parents, span.fresh)
+        window = weights[:, :, : span.fresh, span.base : span.base + len(span.parents)]
+        window.copy_(window.index_select(-1, depths) * related)
+
+
+def _path_by_path(heads: Heads, scoring: Scoring, span: Span) -> Tensor:
+    """Attention [1, W, H, E] of a tree: its paths one after the other, each moved right behind the committed tokens."""
+    nodes, first = len(span.parents), len(span.parents) - span.fresh
+    output = heads.query.new_zeros(1, heads.query.shape[2], heads.query.shape[1], heads.values.shape[3])
+    tails = [tensor[:, :, span.base : span.base + nodes] for tensor in (heads.keys, heads.values)]
+    kept = [tail.clone() for tail in tails]
+    for leaf in sorted(set(range(first, nodes)) - set(span.parents)):
+        path = ancestors(span.parents)[leaf].nonzero().flatten().tolist()
+        for tail, nodes_before in zip(tails, kept, strict=True):
+            tail[:, :, : len(path)] = nodes_before[:, :, path]
+        new = [node - first for node in path if node >= first]
+        output[:, new] = attend(heads.part(new, span.base + len(path)), scoring)
+    for tail, nodes_before in zip(tails, kept, strict=True):
+        tail.copy_(nodes_before)
+    return output

@@ -1,0 +1,100 @@
+"""Which way of multiplying suits a linear layer: each is tried for exactness and measured, cold, as decoding runs it.
+
+This file knows layers and clocks, no models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from truedraft.targets.exact import least_rows
+from truedraft.targets.packed import Linear, Product, joined
+
+__all__ = ["Form", "Stopwatch", "Trial", "form_of", "try_out"]
+
+_WIDTHS = (1, 8)
+"""Tokens of the passes that a layer has to be fast for."""
+_PADDED = (1, 2, 4)
+"""Rows that a single one may be padded to, where more rows take less time."""
+_REPEATS = 3
+_CACHE = 16_000_000  # numbers read between two measurements, so that a weight comes from memory as in a real pass
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the behaviour of a group's product depends on."""
+
+    outputs: int
+    inputs: int
+    has_bias: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A product, tried.
+
+    exact_rows: the fewest rows with which it is exact, None if it never is. rows: what it should be given at least,
+    which may be more, because that can be faster. plain, packed: seconds of the usual passes either way.
+    """
+
+    exact_rows: int | None
+    rows: int
+    plain: float
+    packed: float
+
+
+def form_of(group: Sequence[Linear]) -> Form:
+    """The form of a group's product."""
+    shapes = [joined([layer]) for layer in group]
+    return Form(sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1], shapes[0][1] is not None)
+
+
+class Stopwatch:
+    """Measures what runs once in a pass, with its weight out of the processor's caches."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._other = torch.ones(_CACHE)
+
+    def best(self, run: Callable[[], object]) -> float:
+        """Seconds of the best of a few runs."""
+        seconds = float("inf")
+        for _ in range(_REPEATS):
+            self._other.sum()
+            start = self._clock()
+            run()
+            seconds = min(seconds, self._clock() - start)
+        return seconds
+
+
+@torch.inference_mode()
+def try_out(group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
+    """Measure a group's layers as they are and as one packed product, and look for the rows that make that exact."""
+    layers = [joined([layer]) for layer in group]
+    product = Product(*joined(group))
+    dtype = layers[0][0].dtype
+    exact_rows = least_rows(product, product.inputs, product.outputs, dtype=dtype)
+
+    def plain(x: Tensor) -> None:
+        for weight, bias in layers:
+            functional.linear(x, weight, bias)
+
+    def seconds(multiply: Callable[[Tensor], object], width: int) -> float:
+        x = torch.randn(width, product.inputs).to(dtype)
+        return stopwatch.best(lambda: multiply(x))
+
+    paddings = [rows for rows in _PADDED if rows >= (exact_rows or 1)] or [exact_rows or 1]
+    packed = {rows: seconds(product, rows) for rows in {*paddings, *_WIDTHS}}
+    rows = min(paddings, key=packed.__getitem__)
+    return Trial(
+        exact_rows,
+        rows,
+        plain=sum(seconds(plain, width) for width in _WIDTHS),
+        packed=sum(packed[max(width, rows)] for width in _WIDTHS),
+    )
