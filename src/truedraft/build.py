@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from truedraft.core import Drafter, Rule, Shape
+from truedraft.core import Drafter, Law, Rule, Shape
 from truedraft.decode import Decoder
 from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
@@ -214,7 +214,8 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
     cache, tokenizer = _loaded(kit.options.draft_model, None, kit.options, kit.progress)
     if kit.facts.tokenizer is not None and tokenizer is not None:
         check_vocabulary(kit.facts.tokenizer, tokenizer)
-    return ModelDrafter(cache, vocabulary=kit.target.vocab_size), Shape.chain(4)
+    law = Law.COUPLED if kit.options.rule == "coupled" else None
+    return ModelDrafter(cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
 
 
 DRAFTERS: Mapping[str, Callable[[Kit], tuple[Drafter, Shape]]] = {"none": _none, "ngram": _ngram, "model": _model}

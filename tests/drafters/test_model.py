@@ -340,7 +340,7 @@ def test_a_seeded_text_does_not_depend_on_its_neighbours(rule, law, shape):
     assert texts(together) == texts(alone)
 
 
-@pytest.mark.parametrize("wrong", [{"law": Law.COUPLED}, {"confidence": 1.0}, {"confidence": -0.5}], ids=str)
+@pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": -0.5}], ids=str)
 def test_parameters_are_checked(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         drafter_of(**wrong)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.core import Branch, Draft, Law, Session, Shape, Tree
+from truedraft.noise import noise_of
 
 __all__ = ["BestGrowth", "FixedGrowth", "Growth", "begin", "spread"]
 
@@ -127,7 +128,7 @@ class FixedGrowth(_Nodes):
         for node, row in zip(self.frontier, logits, strict=True):
             q = self._branch(node).distribution(row)
             k = self._branching[self._depths[node]]
-            tokens = self._draw(q, row, k)
+            tokens = self._draw(node, q, row, k)
             if tokens and self._law is not Law.CHOSEN:
                 self._q[node] = q
             sure = _surely(row, tokens, self._confidence)
@@ -135,10 +136,13 @@ class FixedGrowth(_Nodes):
             grown += [child for child, goes_on in zip(children, sure, strict=True) if goes_on]
         self.frontier = [node for node in grown if self._depths[node] < len(self._branching)]
 
-    def _draw(self, q: Tensor, logits: Tensor, k: int) -> list[int]:
-        """k children under the law."""
+    def _draw(self, node: int, q: Tensor, logits: Tensor, k: int) -> list[int]:
+        """k children of a node under the law."""
         if self._law is Law.CHOSEN:
             return drawing.chosen(q if k == 1 else _ranking(q, logits), k)
+        if self._law is Law.COUPLED:
+            position = len(self._session.tokens) + self._depths[node]
+            return drawing.coupled(q, k, noise_of(self._session.dice), position)
         draw = _DRAWS[self._law]
         return draw(q, k, self._session.dice)
 

@@ -65,15 +65,14 @@ class ModelDrafter:
     vocabulary: the target's number of logits; the model's own are padded or cut to it. law: how children are drawn;
     None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED and trees GREEDY_DRAFT. (A 0.5B
     model's two to four siblings for a 1.5B target were rejected a fifth less often so than without replacement, on
-    average over settings.) Trees whose shape lists no branching are grown to the likeliest nodes under CHOSEN, and to a
-    fixed branching within the same numbers under the other laws. confidence: see `growth.begin`.
+    average over settings.) Trees whose shape lists no branching are grown to the likeliest nodes under CHOSEN, and to
+    a fixed branching within the same numbers under the other laws. COUPLED shares the noise of the session's dice with
+    the coupled rule. confidence: see `growth.begin`.
     """
 
     taps: tuple[int, ...] = ()
 
     def __init__(self, model: CachedModel, *, vocabulary: int, law: Law | None = None, confidence: float = 0.0) -> None:
-        if law is Law.COUPLED:
-            raise ParameterError(f"law is {law}: expected one that draws without the target's noise")
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
         self._model, self._vocabulary = model, vocabulary
@@ -156,10 +155,12 @@ class ModelDrafter:
         return torch.nn.functional.pad(logits, (0, short), value=-torch.inf) if short else logits
 
     def _law_of(self, session: Session, shape: Shape) -> Law:
+        if self._law is not None and self._law is not Law.COUPLED:
+            return self._law
+        if self._greedy[session]:  # noise moves no draw that is certain
+            return Law.CHOSEN
         if self._law is not None:
             return self._law
-        if self._greedy[session]:
-            return Law.CHOSEN
         return Law.SAMPLED if shape.width == 1 else Law.GREEDY_DRAFT
 
     def _is_greedy(self, session: Session) -> bool:
