@@ -61,8 +61,24 @@ def chances(bet):
 # ── guesses ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def latest_most(rows):
+    """The running mean in which the newest row counts as documented."""
+    mean = {}
+    for seen, shares in enumerate(rows, start=1):
+        news = max(1 / seen, recycle._NEWS)
+        mean = {t: mean.get(t, 0.0) * (1 - news) + shares.get(t, 0.0) * news for t in {*mean, *shares}}
+    return mean
+
+
+def favouring(said, rows):
+    """The plain mean, with the tokens that were said before in favour."""
+    mean = {t: sum(shares.get(t, 0.0) for shares in rows) / len(rows) for shares in rows for t in shares}
+    favoured = {t: share * (recycle._SAID if t in said else 1) for t, share in mean.items()}
+    return {t: share * sum(mean.values()) / sum(favoured.values()) for t, share in favoured.items()}
+
+
 def expected_guesses(text, own, table):
-    """Interpolated back-off over lists of (context, shares), plainly; order of memories as documented."""
+    """Interpolated back-off over lists of (context, shares), plainly."""
     left, found = 1.0, {}
     for order in range(min(recycle._ORDERS, len(text)), 0, -1):
         for memory, trusts in ((own, recycle._OWN_TRUST), (table, recycle._TABLE_TRUST)):
@@ -70,9 +86,8 @@ def expected_guesses(text, own, table):
             if not rows:
                 continue
             trust = left * trusts[order - 1][min(len(rows), recycle._SURE)]
-            for shares in rows:
-                for token, share in shares.items():
-                    found[token] = found.get(token, 0.0) + trust * share / len(rows)
+            for token, share in (latest_most(rows) if memory is own else favouring(set(text), rows)).items():
+                found[token] = found.get(token, 0.0) + trust * share
             left -= trust
     return found
 

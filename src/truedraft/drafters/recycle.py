@@ -13,7 +13,7 @@ whoever makes the drafter, warm from a file or empty; it learns from sessions on
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
@@ -34,6 +34,12 @@ _MANY = 24
 
 _SURE = 64
 """Counts beyond this earn no more trust."""
+
+_NEWS = 0.6
+"""A session's rows are running means in which the newest sighting counts at least this part: texts move on."""
+
+_SAID = 3.0
+"""How many times likelier a token of the table is where the session has it in its text already."""
 
 
 def _trust(constant: float, slope: float) -> tuple[float, ...]:
@@ -60,19 +66,20 @@ def _keys(tail: Tail) -> list[int]:
 
 @dataclass(eq=False, slots=True)
 class _Row:
-    """How often a context was seen in a session, and the sum of the probabilities of what came next."""
+    """How often a context was seen in a session, and the probabilities of what came next, the latest most of all."""
 
     count: int = 0
-    masses: dict[int, float] = field(default_factory=dict)
+    shares: dict[int, float] = field(default_factory=dict)
 
     def learn(self, tokens: Sequence[int], shares: Sequence[float]) -> None:
         self.count += 1
-        masses = self.masses
+        news = max(1.0 / self.count, _NEWS)
+        mean = {token: share * (1.0 - news) for token, share in self.shares.items()}
         for token, share in zip(tokens, shares, strict=True):
-            masses[token] = masses.get(token, 0.0) + share
-        if len(masses) > _MANY:
-            likelier = sorted(masses.items(), key=lambda pair: -pair[1])
-            self.masses = dict(likelier[: _MANY // 2])
+            mean[token] = mean.get(token, 0.0) + share * news
+        if len(mean) > _MANY:
+            mean = dict(sorted(mean.items(), key=lambda pair: -pair[1])[: _MANY // 2])
+        self.shares = mean
 
 
 class _Memory:
@@ -85,6 +92,7 @@ class _Memory:
     def clear(self) -> None:
         """Forget the text and what it taught."""
         self.text: list[int] = []
+        self._said: set[int] = set()
         self._rows: dict[int, _Row] = {}
 
     @property
@@ -98,10 +106,10 @@ class _Memory:
             self.clear()
             known = 0
         start = max(known, len(tokens) - _LONGEST)
-        self.text += tokens[known:start]
+        self._say(tokens[known:start])
         for token in tokens[start:]:
             self._learn(_keys(self.tail), (token,), (1.0,))
-            self.text.append(token)
+            self._say((token,))
 
     def follow_scores(self, emitted: Sequence[int], rows: Sequence[tuple[list[int], list[float]]]) -> None:
         """Catch up with a round: emitted token i was drawn where the target's likeliest tokens were rows[i]."""
@@ -112,7 +120,11 @@ class _Memory:
                 whole = [round(share * ONE) for share in shares]
                 for key in keys:
                     self._table.learn(key, tokens, whole)
-            self.text.append(token)
+            self._say((token,))
+
+    def _say(self, tokens: Sequence[int]) -> None:
+        self.text += tokens
+        self._said.update(tokens)
 
     def _learn(self, keys: Sequence[int], tokens: Sequence[int], shares: Sequence[float]) -> None:
         for key in keys:
@@ -124,21 +136,17 @@ class _Memory:
     def guesses(self, state: Tail, least: float) -> list[tuple[float, int]]:
         """What may follow a tail, by interpolated back-off from the longest context to the shortest."""
         left, found = 1.0, dict[int, float]()
-        table, keys = self._table, _keys(state)
+        keys = _keys(state)
         for order in range(len(keys) - 1, -1, -1):
             own = self._rows.get(keys[order])
             if own is not None:
                 trust = left * _OWN_TRUST[order][min(own.count, _SURE)]
-                each = trust / own.count
-                for token, mass in own.masses.items():
-                    found[token] = found.get(token, 0.0) + each * mass
+                _mix(found, trust, own.shares.items())
                 left -= trust
-            row = table.find(keys[order])
+            row = self._table.find(keys[order])
             if row >= 0:
-                trust = left * _TABLE_TRUST[order][min(table.count(row), _SURE)]
-                each = trust / ONE
-                for token, share in zip(table.tokens(row), table.shares(row), strict=True):
-                    found[token] = found.get(token, 0.0) + each * share
+                trust = left * _TABLE_TRUST[order][min(self._table.count(row), _SURE)]
+                _mix(found, trust, self._told(row))
                 left -= trust
             if left < least:
                 break
@@ -146,9 +154,22 @@ class _Memory:
         likely.sort(reverse=True)
         return likely
 
+    def _told(self, row: int) -> list[tuple[int, float]]:
+        """What the table says, in favour of tokens that the text has already."""
+        tokens, shares, said = self._table.tokens(row), self._table.shares(row), self._said
+        favoured = [share * _SAID if token in said else share for token, share in zip(tokens, shares, strict=True)]
+        scale = sum(shares) / (sum(favoured) * ONE or 1.0)
+        return [(token, share * scale) for token, share in zip(tokens, favoured, strict=True) if share]
+
     def follow(self, state: Tail, token: int) -> Tail:
         """The tail one token on."""
         return (*state[1 - _ORDERS :], token) if len(state) == _ORDERS else (*state, token)
+
+
+def _mix(found: dict[int, float], trust: float, guesses: Iterable[tuple[int, float]]) -> None:
+    """Add guesses, as far as they are trusted."""
+    for token, share in guesses:
+        found[token] = found.get(token, 0.0) + trust * share
 
 
 def top_shares(scores: Scores, nodes: Sequence[int]) -> list[tuple[list[int], list[float]]]:
