@@ -15,10 +15,15 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from truedraft.core import Drafter, Law, Rule, Shape
 from truedraft.decode import Decoder
+from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.merge import MergeDrafter
 from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.recycle import RecycleDrafter
+from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.drafters.vocabulary import check_vocabulary
+from truedraft.drafters.warm import owner_of, recycling
 from truedraft.errors import CorruptModelError, ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT, Progress, resolve
@@ -36,8 +41,10 @@ __all__ = ["DRAFTERS", "Kit", "Options", "assemble", "load", "parse_shape"]
 class Options:
     """How to load and run a model.
 
-    drafter: a name of `DRAFTERS`. draft_model: the small model, for drafter "model". draft_tokens: depth of a chain or
-    tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow that many nodes.
+    drafter: a name of `DRAFTERS`. draft_model: the small model, for drafters "model" and "cascade". draft_tokens: depth
+    of a chain or tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow as many.
+    share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
+    in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
     the CPU in float32. attention: "auto", "sdpa" or "eager". batch: most prompts decoded at once.
     threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
@@ -47,6 +54,8 @@ class Options:
     draft_model: str | Path | None = None
     draft_tokens: int | None = None
     tree: str | None = None
+    share: bool = False
+    memory: str | Path | None = None
     rule: str = "auto"
     dtype: str = "auto"
     device: str = "auto"
@@ -68,14 +77,21 @@ class Options:
     def __post_init__(self) -> None:
         if self.drafter not in DRAFTERS:
             raise ParameterError(f"drafter is {self.drafter!r}: expected one of {', '.join(DRAFTERS)}")
-        if self.draft_model is not None and self.drafter != "model":
-            raise ParameterError(f"draft_model is given with drafter {self.drafter!r}: it belongs to drafter 'model'")
+        for name, users in _USERS.items():
+            if getattr(self, name) is not None and self.drafter not in users:
+                raise ParameterError(
+                    f"{name} is given with drafter {self.drafter!r}: it belongs to drafter {' or '.join(users)}"
+                )
         for name in ("batch", "threads", "draft_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is {value}: expected at least 1")
         if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):
             raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
+
+
+_USERS = {"draft_model": ("model", "cascade"), "memory": ("recycle", "merge", "cascade")}
+"""Options that not every drafter uses, and those that do."""
 
 
 def load(
@@ -218,4 +234,38 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
     return ModelDrafter(cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
 
 
-DRAFTERS: Mapping[str, Callable[[Kit], tuple[Drafter, Shape]]] = {"none": _none, "ngram": _ngram, "model": _model}
+def _suffix(kit: Kit) -> tuple[Drafter, Shape]:
+    return SuffixDrafter(share=kit.options.share), _GROWN
+
+
+def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
+    options = kit.options
+    path = None if options.memory is None else Path(options.memory)
+    owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
+    return recycling(owner, kit.target.vocab_size, share=options.share, path=path), _GROWN
+
+
+def _merge(kit: Kit) -> tuple[Drafter, Shape]:
+    return MergeDrafter([SuffixDrafter(share=kit.options.share), _recycle(kit)[0]]), _GROWN
+
+
+def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
+    make: Maker = _recycle if kit.options.draft_model is None else _model
+    other, shape = make(kit)
+    return CascadeDrafter(SuffixDrafter(share=kit.options.share), other), shape
+
+
+_GROWN = Shape(depth=16, width=8, nodes=16)
+"""For drafters whose guesses cost nothing: they stop by themselves where another node does not pay."""
+
+Maker = Callable[[Kit], tuple[Drafter, Shape]]
+
+DRAFTERS: Mapping[str, Maker] = {
+    "none": _none,
+    "ngram": _ngram,
+    "suffix": _suffix,
+    "recycle": _recycle,
+    "merge": _merge,
+    "cascade": _cascade,
+    "model": _model,
+}

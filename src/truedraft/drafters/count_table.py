@@ -56,6 +56,8 @@ class CountTable:
             raise ParameterError(f"vocabulary is {vocabulary}: expected at least 1")
         self.rows = 1 << (rows - 1).bit_length()
         self.vocabulary = vocabulary
+        self.sightings = 0
+        """How often something was learned."""
         kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
         self.arrays: dict[str, NDArray[Any]] = {
             "checks": np.zeros(self.rows, np.uint32),
@@ -99,6 +101,7 @@ class CountTable:
 
     def learn(self, key: int, tokens: Sequence[int], shares: Sequence[int]) -> None:
         """See a context once more, followed by these tokens with these probabilities, likeliest first."""
+        self.sightings += 1
         row = self.find(key)
         if row >= 0:
             self._update(row, tokens, shares)

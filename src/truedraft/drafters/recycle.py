@@ -13,7 +13,7 @@ whoever makes the drafter, warm from a file or empty; it learns from sessions on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
@@ -184,16 +184,23 @@ class RecycleDrafter:
     """`bets.Bettor` by recycling.
 
     table: what is known from before. share: teach the table what sessions teach; say so only if every request may see
-    what others were told. price: what one more node adds to the target's pass, in passes of one token; a tree grows
-    while that pays.
+    what others were told. keep: called whenever a session that may have taught the table has ended. price: what one
+    more node adds to the target's pass, in passes of one token; a tree grows while that pays.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, table: CountTable, *, price: float = 0.06, share: bool = False) -> None:
+    def __init__(
+        self,
+        table: CountTable,
+        *,
+        price: float = 0.06,
+        share: bool = False,
+        keep: Callable[[], None] | None = None,
+    ) -> None:
         check_price(price)
         self.table = table
-        self._price, self._share = price, share
+        self._price, self._share, self._keep = price, share, keep
         self._memories: dict[Session, _Memory] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
@@ -222,6 +229,8 @@ class RecycleDrafter:
     def release(self, session: Session) -> None:
         """Forget what the session taught, but for what the table learned."""
         self._memories.pop(session, None)
+        if self._share and self._keep is not None:
+            self._keep()
 
     def _memory(self, session: Session) -> _Memory:
         if session not in self._memories:
