@@ -15,10 +15,11 @@ from filelock import FileLock
 from transformers import AutoModelForCausalLM
 
 from tests.models.conftest import Shop
-from tests.models.ggufs import STOP, Steps, source_model
+from tests.models.ggufs import STOP, Steps, source_model, tensors, write_gguf
 from truedraft import models
 from truedraft.errors import CorruptModelError, DownloadError, UnknownModelError
-from truedraft.models import CATALOGUE, Library, cache_folder, library
+from truedraft.models import CATALOGUE, Library, Wheel, cache_folder, library
+from truedraft.models.progress import Meter
 from truedraft.models.store import RECORD
 
 PROMPT = torch.tensor([[1, 70, 80, 90, 2, 100, 11]])
@@ -34,7 +35,7 @@ def test_a_named_model_is_fetched_converted_and_then_needs_no_network(shop: Shop
     steps = Steps()
     folder = shop.library.resolve("tiny", progress=steps)
     assert folder == shop.folder
-    assert steps.descriptions == ["downloading tiny", "converting model.gguf"]
+    assert steps.descriptions == ["downloading tiny", "converting tiny.gguf"]
     assert_right(folder)
     assert not shop.staging.exists()
     shop.stock()
@@ -80,7 +81,7 @@ def test_a_conversion_cut_off_leaves_no_folder_and_no_second_download(
     with pytest.raises(error):
         shop.library.resolve("tiny")
     assert not shop.folder.exists()
-    assert [file.name for file in shop.staging.iterdir()] == ["model.gguf"]
+    assert [file.name for file in shop.staging.iterdir()] == ["tiny.gguf"]
     monkeypatch.setattr(library, "convert", real)
     shop.stock()
     assert_right(shop.library.resolve("tiny"))
@@ -148,6 +149,37 @@ def test_two_at_once_convert_once_and_the_second_says_that_it_waits(
     assert steps.steps == [["waiting for another process that prepares tiny", None, 0, True]]
 
 
+def test_when_the_first_of_two_fails_the_second_goes_ahead(shop: Shop) -> None:
+    second_waits, calls = threading.Event(), []
+
+    class Second(Steps):
+        def start(self, description: str, total: int | None) -> None:
+            super().start(description, total)
+            second_waits.set()
+
+    def flaky(wheel: Wheel, workspace: Path, meter: Meter) -> Path:
+        calls.append(wheel)
+        if len(calls) == 1:
+            assert second_waits.wait(60)
+            raise DownloadError("once")
+        return shop.download(wheel, workspace, meter)
+
+    flaking, failures = replace(shop.library, download=flaky), []
+
+    def fail() -> None:
+        with pytest.raises(DownloadError, match=r"once"):
+            flaking.resolve("tiny")
+        failures.append(1)
+
+    first = threading.Thread(target=fail)
+    first.start()
+    while not calls and first.is_alive():
+        first.join(0.01)
+    assert_right(flaking.resolve("tiny", progress=Second()))
+    first.join()
+    assert failures == [1]
+
+
 def test_a_model_in_place_waits_for_no_lock(shop: Shop) -> None:
     folder = shop.library.resolve("tiny")
     with FileLock(folder.with_name("tiny.lock")):
@@ -160,7 +192,7 @@ def test_too_small_a_disk_is_told_before_anything_is_fetched(shop: Shop, monkeyp
     large = replace(shop.library, entries=(replace(shop.entry, parameters=2**30),))
     with pytest.raises(DownloadError, match=r"tiny needs 4\.0 GiB in .*, where 1\.0 GiB are free"):
         large.resolve("tiny")
-    assert not list(shop.staging.iterdir())
+    assert not shop.staging.exists()
     assert_right(shop.library.resolve("tiny"))
 
 
@@ -197,6 +229,14 @@ def test_a_cut_off_gguf_file_is_refused_and_leaves_nothing(shop: Shop, tmp_path:
     with pytest.raises(CorruptModelError, match=r"cut.gguf is cut off"):
         shop.library.resolve(str(file))
     assert not shop.cache.exists()
+
+
+def test_a_gguf_file_that_cannot_become_a_model_leaves_nothing(shop: Shop, tmp_path: Path) -> None:
+    weights = tensors(source_model())
+    del weights["blk.0.ffn_up.weight"]
+    with pytest.raises(CorruptModelError, match=r"lacks 1 weights"):
+        shop.library.resolve(str(write_gguf(tmp_path / "less.gguf", weights)))
+    assert not [path for path in (shop.cache / "models").iterdir() if path.is_dir()]
 
 
 def test_a_folder_is_checked_and_given_back(shop: Shop, tmp_path: Path) -> None:

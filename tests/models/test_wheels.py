@@ -29,7 +29,7 @@ def test_parts_are_joined_and_nothing_else_is_left(shop: Shop, staging: Path) ->
     steps = Steps()
     file = fetch(shop.entry, staging, progress=steps, download=shop.download)
     assert file.read_bytes() == shop.content
-    assert left(staging) == ["model.gguf"]
+    assert left(staging) == ["tiny.gguf"]
     assert steps.steps == [["downloading tiny", len(shop.content), len(shop.content), True]]
 
 

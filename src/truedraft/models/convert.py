@@ -117,7 +117,10 @@ def _alone(file: Path, folder: Path) -> Iterator[Path]:
     home.mkdir(exist_ok=True)
     link = home / _LINK
     link.unlink(missing_ok=True)
-    link.symlink_to(file.resolve())
+    try:
+        link.hardlink_to(file.resolve())
+    except OSError:  # it lies on another disk
+        link.symlink_to(file.resolve())
     try:
         yield home
     finally:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ class Slot:
     def locked(self, progress: Progress) -> Iterator[None]:
         """One process at a time; others wait, and say so. Raises `DownloadError` where the cache is not writable."""
         try:
-            self.staging.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
             try:
                 lock.acquire(timeout=0)
@@ -97,6 +97,7 @@ class Slot:
                 progress.start(f"waiting for another process that prepares {self.folder.name}", None)
                 lock.acquire()
                 progress.finish()
+            self.staging.mkdir(exist_ok=True)
         except OSError as error:
             raise DownloadError(
                 f"cannot write to the cache {self.folder.parent}: {error.strerror}. "
@@ -106,6 +107,8 @@ class Slot:
             yield
             shutil.rmtree(self.staging, ignore_errors=True)
         finally:
+            with suppress(OSError):  # there is something in it for the next try
+                self.staging.rmdir()
             lock.release()
 
     def publish(self, prepared: Path, *, source: str, gguf_sha256: str, converter: Mapping[str, str]) -> None:

