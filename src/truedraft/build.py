@@ -6,7 +6,7 @@ The only place that knows every kind. A new drafter is one function here and one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from truedraft.models import DEFAULT, Progress, resolve
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
+from truedraft.targets.fast import Preparation, prepare
 from truedraft.targets.load import load_model
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
@@ -46,7 +47,9 @@ class Options:
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
-    the CPU in float32. attention: "auto", "sdpa" or "eager". batch: most prompts decoded at once.
+    the CPU in float32. attention: "auto" is the fastest
+    that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
+    text is drafted, batched and cut; None takes it where it costs little. batch: most prompts decoded at once.
     threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
     """
 
@@ -60,6 +63,7 @@ class Options:
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"
+    exact: bool | None = None
     batch: int = 8
     threads: int | None = None
     trust_remote_code: bool = False
@@ -86,6 +90,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is {value}: expected at least 1")
+        if self.exact and self.attention != "auto":
+            raise ParameterError(f"attention is {self.attention!r} with exact: expected auto, which can be exact")
         if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):
             raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
 
@@ -111,13 +117,13 @@ def load(
     rule = rule_named(chosen.rule)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
-    if isinstance(target, PreTrainedModel):
-        cache, name = CachedModel(target), type(target).__name__
+    if isinstance(target, PreTrainedModel):  # somebody else's: it is left as it is
+        loaded, name = _Loaded(CachedModel(target), tokenizer, Preparation(False)), type(target).__name__
     else:
-        cache, tokenizer = _loaded(target, tokenizer, chosen, progress)
-        name = str(target)
-    facts = _facts(cache, tokenizer)
-    return assemble(Kit(chosen, cache, facts, progress), rule, shape, name=name)
+        loaded, name = _loaded(target, chosen, progress), str(target)
+    facts = _facts(loaded.cache, tokenizer or loaded.tokenizer)
+    model = assemble(Kit(chosen, loaded.cache, facts, progress), rule, shape, name=name)
+    return replace(model, exact=loaded.preparation.exact, notes=loaded.preparation.notes)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,16 @@ _DYNAMIC_DEPTH = 8
 _DYNAMIC_WIDTH = 4
 
 
-def _loaded(name: str | Path, tokenizer: Any, options: Options, progress: Progress | None) -> tuple[CachedModel, Any]:
+@dataclass(frozen=True)
+class _Loaded:
+    """A model, its tokenizer, and what was done to make it fast."""
+
+    cache: CachedModel
+    tokenizer: Any
+    preparation: Preparation
+
+
+def _loaded(name: str | Path, options: Options, progress: Progress | None) -> _Loaded:
     """The model and tokenizer behind a name."""
     folder = resolve(str(name), progress=progress, offline=options.offline, allow_pickle=options.allow_pickle)
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -172,7 +187,10 @@ def _loaded(name: str | Path, tokenizer: Any, options: Options, progress: Progre
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
     )
-    return cache, tokenizer or _tokenizer(folder, options)
+    tokenizer = _tokenizer(folder, options)
+    if options.attention != "auto":
+        return _Loaded(cache, tokenizer, Preparation(False))
+    return _Loaded(cache, tokenizer, prepare(cache.model, exact=options.exact))
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -227,11 +245,11 @@ def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
 def _model(kit: Kit) -> tuple[Drafter, Shape]:
     if kit.options.draft_model is None:
         raise ParameterError("drafter 'model' needs draft_model: the name, folder or file of a smaller model")
-    cache, tokenizer = _loaded(kit.options.draft_model, None, kit.options, kit.progress)
-    if kit.facts.tokenizer is not None and tokenizer is not None:
-        check_vocabulary(kit.facts.tokenizer, tokenizer)
+    loaded = _loaded(kit.options.draft_model, replace(kit.options, exact=False), kit.progress)
+    if kit.facts.tokenizer is not None and loaded.tokenizer is not None:
+        check_vocabulary(kit.facts.tokenizer, loaded.tokenizer)
     law = Law.COUPLED if kit.options.rule == "coupled" else None
-    return ModelDrafter(cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
+    return ModelDrafter(loaded.cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
 
 
 def _suffix(kit: Kit) -> tuple[Drafter, Shape]:

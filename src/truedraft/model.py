@@ -114,7 +114,8 @@ class Model:
     """A target with its drafter. Make one with `truedraft.load`.
 
     batch: most prompts decoded at once. facts: vocabulary, context length, end tokens and tokenizer of the target.
-    name, drafter_name: what they were loaded by, for records.
+    name, drafter_name: what they were loaded by, for records. exact: whether logits are the same bits however a text is
+    drafted, batched and cut; notes: what could not be had when the model was made fast, a line each.
     """
 
     decoder: Decoder
@@ -122,6 +123,8 @@ class Model:
     batch: int = 8
     name: str = ""
     drafter_name: str = ""
+    exact: bool = False
+    notes: tuple[str, ...] = ()
 
     @overload
     def generate(self, prompts: Prompt, *, each: Each = None, **parameters: Any) -> Result: ...

@@ -35,6 +35,7 @@ def certify(
     rule: opt.RuleName = "auto",
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    exact: opt.Exact = None,
     threads: opt.Threads = None,
     offline: opt.Offline = False,
     prompts: Annotated[str, typer.Option("--prompts", help="copy, free, or a JSON-lines file.")] = "copy",
@@ -67,6 +68,7 @@ def certify(
             rule=rule,
             dtype=dtype,
             device=device,
+            exact=exact,
             threads=threads,
             offline=offline,
         )

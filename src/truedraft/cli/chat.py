@@ -29,6 +29,7 @@ def chat(
     rule: opt.RuleName = "auto",
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
+    exact: opt.Exact = None,
     threads: opt.Threads = None,
     offline: opt.Offline = False,
     max_new_tokens: opt.MaxNewTokens = 512,
@@ -53,6 +54,7 @@ def chat(
             rule=rule,
             dtype=dtype,
             device=device,
+            exact=exact,
             threads=threads,
             offline=offline,
         )

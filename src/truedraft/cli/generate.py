@@ -43,6 +43,7 @@ def generate(
     dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     attention: opt.Attention = "auto",
+    exact: opt.Exact = None,
     threads: opt.Threads = None,
     offline: opt.Offline = False,
     trust_remote_code: opt.TrustRemoteCode = False,
@@ -78,6 +79,7 @@ def generate(
             dtype=dtype,
             device=device,
             attention=attention,
+            exact=exact,
             threads=threads,
             offline=offline,
             trust_remote_code=trust_remote_code,
@@ -128,7 +130,7 @@ class _Job:
             stream = stack.enter_context(model.stream(self._prompt, **self._parameters))
             watchers = self._watchers(stream, stack, colour=colour, trace=trace, as_json=as_json)
             interrupted = _follow(stream, watchers)
-        report = stream.result.to_json()
+        report = stream.result.to_json() | {"exact": self._model.exact}
         plain = None
         if compare and not interrupted:
             plain, interrupted = self._plain()
@@ -193,6 +195,8 @@ class _Job:
         if colour:
             self._console.print(LEGEND)
         self._console.print(summary(fast), style="dim")
+        for note in self._model.notes:
+            self._console.print(f"note: {note}", style="dim")
         if plain is not None:
             identical = report["identical"]
             note = "" if identical is not None else "sampled: the same distribution, not the same text"

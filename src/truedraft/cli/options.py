@@ -16,6 +16,7 @@ __all__ = [
     "DraftTokens",
     "DrafterName",
     "Dtype",
+    "Exact",
     "Json",
     "MaxNewTokens",
     "MinP",
@@ -55,6 +56,10 @@ RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_h
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.", rich_help_panel=_LOAD)]
 Attention = Annotated[str, typer.Option("--attention", help="auto, sdpa or eager.", rich_help_panel=_LOAD)]
+Exact = Annotated[
+    bool | None,
+    typer.Option("--exact/--no-exact", help="Logits of the same bits whatever is drafted.", rich_help_panel=_LOAD),
+]
 Batch = Annotated[int, typer.Option("--batch", help="Most prompts decoded at once.", rich_help_panel=_LOAD)]
 Threads = Annotated[int | None, typer.Option("--threads", help="CPU threads.", rich_help_panel=_LOAD)]
 Offline = Annotated[bool, typer.Option("--offline", help="Use only what is on this machine.", rich_help_panel=_LOAD)]
