@@ -73,7 +73,6 @@ def p_value(counts, law):
 
 DRAFTS = {
     "none": (lambda: NoDrafter(), Shape(0)),
-    "ngram chain": (lambda: NgramDrafter(floor=0), Shape.chain(2)),
     "ngram tree": (lambda: NgramDrafter(floor=0), Shape(2, width=2, nodes=4)),
     "model chain": (lambda: drafter(Law.SAMPLED), Shape.chain(2)),
     "model tree": (lambda: drafter(Law.SAMPLED_WITHOUT_REPLACEMENT), Shape.tree(2, 1)),
