@@ -5,7 +5,6 @@ hands them the right numbers. The network has eight tokens, so all 512 continuat
 computed by plain forward passes. 100,000 draws each; a right engine fails with probability 1e-6.
 """
 
-import itertools
 from collections import Counter
 
 import pytest
@@ -108,14 +107,13 @@ def test_three_tokens_follow_the_targets_joint_law(name):
 
 
 def test_the_test_sees_a_small_bias():
-    """Power: a law that is off by a total variation of 0.02 is refused at the same false-alarm rate."""
+    """Power: a law that is off by a total variation of 0.03 is refused at the same false-alarm rate."""
     law = exact_law(network(0))
     texts = [text for text, probability in law.items() if probability > 0]
-    shifted = torch.tensor([law[text] for text in texts], dtype=torch.float64)
-    shifted[: len(texts) // 2] *= 1 - 0.04 * shifted[len(texts) // 2 :].sum()
+    exact = torch.tensor([law[text] for text in texts], dtype=torch.float64)
+    shifted = exact * torch.where(torch.arange(len(texts)) % 2 == 0, 1.06, 0.94)
     shifted /= shifted.sum()
     drawn = shifted.multinomial(DRAWS, replacement=True, generator=torch.Generator().manual_seed(0))
     counts = Counter(texts[index] for index in drawn.tolist())
-    bias = sum(abs(a - law[text]) for a, text in zip(shifted.tolist(), texts, strict=True)) / 2
-    assert bias < 0.02 and p_value(counts, law) < FALSE_ALARM
-    assert len(list(itertools.product(range(VOCABULARY), repeat=LENGTH))) == len(law)
+    assert float((shifted - exact).abs().sum()) / 2 < 0.035
+    assert p_value(counts, law) < FALSE_ALARM
