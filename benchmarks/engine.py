@@ -215,19 +215,23 @@ class ForwardClock:
     """Adds up the time between the entry and the exit of a model's forward."""
 
     def __init__(self, target: Any) -> None:
-        self._seconds = 0.0
-        self._start = 0.0
-        module = target.model.model
+        self._seconds, self._start, self._inside = 0.0, 0.0, 0
+        # Reading a prompt runs the decoder alone, without the head.
         self._hooks = [
-            module.register_forward_pre_hook(self._enter),
-            module.register_forward_hook(self._leave),
+            hook
+            for module in (target.model.model, target.model.model.get_decoder())
+            for hook in (module.register_forward_pre_hook(self._enter), module.register_forward_hook(self._leave))
         ]
 
     def _enter(self, *_: Any) -> None:
-        self._start = time.perf_counter()
+        if self._inside == 0:
+            self._start = time.perf_counter()
+        self._inside += 1
 
     def _leave(self, *_: Any) -> None:
-        self._seconds += time.perf_counter() - self._start
+        self._inside -= 1
+        if self._inside == 0:
+            self._seconds += time.perf_counter() - self._start
 
     def stop(self) -> float:
         for hook in self._hooks:

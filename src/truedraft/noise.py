@@ -8,6 +8,7 @@ on who else drew, in what order or beside which other sequence. This file refuse
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -52,9 +53,11 @@ class SeededNoise:
         for start in range(0, len(ids), _CHUNK):
             part = slice(start, start + _CHUNK)
             words = _mixed(ids[part] * _STRIDE + key)
+            words >>= np.uint64(11)
             # The upper 53 bits, centred in their cell: never 0 and never 1.
-            np.log(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, out=times[part])
-        return torch.from_numpy(-times).to(tokens.device)
+            np.multiply(words + 0.5, 2.0**-53, out=times[part])
+            np.log(times[part], out=times[part])
+        return torch.from_numpy(np.negative(times, out=times)).to(tokens.device)
 
 
 def _words(number: int) -> _Words:
@@ -62,22 +65,41 @@ def _words(number: int) -> _Words:
 
 
 def _mixed(words: _Words) -> _Words:
-    """SplitMix64's finaliser: every bit of the input changes about half the bits of the output."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    """SplitMix64's finaliser, in place: every bit of the input changes about half the bits of the output."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
 
 
 def winners(weights: Tensor, k: int, noise: Noise, position: int) -> list[int]:
     """The first k tokens of the race with weights [V], first one first; fewer if fewer have weight.
 
-    As a set of k they are drawn without replacement. Only tokens of positive weight are given noise: O(support).
+    As a set of k they are drawn without replacement. O(support), beyond finding it.
     """
-    running = np.flatnonzero(weights.cpu().numpy() > 0)
-    tokens = torch.from_numpy(running).to(weights.device)
-    speed = weights[tokens] / noise.exponential(position, tokens)
-    first = [int(speed.argmax())] if k == 1 and len(tokens) else speed.topk(max(0, min(k, len(tokens)))).indices
-    return tokens[first].tolist()
+    row = weights.detach().cpu().numpy()
+    best: list[tuple[float, int]] = []
+    for tokens in _pieces(row) if k > 0 else ():
+        speed = row[tokens] / noise.exponential(position, torch.from_numpy(tokens)).numpy()
+        if len(best) == k:
+            ahead = np.flatnonzero(speed > best[-1][0])
+        else:
+            ahead = np.argpartition(speed, -k)[-k:] if len(speed) > k else np.arange(len(speed))
+        best = sorted([*best, *zip(speed[ahead].tolist(), tokens[ahead].tolist(), strict=True)], reverse=True)[:k]
+    return [token for speed_, token in best if speed_ > 0.0]
+
+
+def _pieces(row: npt.NDArray[np.floating]) -> Iterator[npt.NDArray[np.int64]]:
+    """The tokens of positive weight in pieces of at most `_CHUNK`; where they are many, the others come along."""
+    if np.count_nonzero(row > 0) * 4 > len(row):
+        for start in range(0, len(row), _CHUNK):
+            yield np.arange(start, min(start + _CHUNK, len(row)))
+        return
+    running = np.flatnonzero(row > 0)
+    for start in range(0, len(running), _CHUNK):
+        yield running[start : start + _CHUNK]
 
 
 @dataclass(frozen=True)

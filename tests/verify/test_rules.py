@@ -71,7 +71,7 @@ def test_the_laws_are_those_of_the_proofs():
         "target-only": every - {"coupled"},
         "token": {"sampled", "sampled-without-replacement"},
         "block": {"sampled", "sampled-without-replacement", "greedy-draft"},
-        "traversal": {"sampled", "sampled-without-replacement"},
+        "traversal": {"sampled", "sampled-without-replacement", "greedy-draft"},
         "greedy-draft": {"greedy-draft"},
         "kseq": {"sampled"},
         "coupled": every,

@@ -99,11 +99,11 @@ class Heads:
     def widened(self, columns: int) -> Heads:
         """At least so many columns; those that are added are zeros, and masked."""
         more = columns - self.columns
-        if more <= 0 or self.mask is None:
+        if more <= 0:
             return self
         keys, values = (functional.pad(tensor, (0, 0, 0, more)) for tensor in (self.keys, self.values))
-        mask = functional.pad(self.mask, (0, more), value=torch.finfo(self.mask.dtype).min)
-        return Heads(self.query, keys, values, mask)
+        mask = self.query.new_zeros(1, 1, 1, self.columns) if self.mask is None else self.mask
+        return Heads(self.query, keys, values, functional.pad(mask, (0, more), value=torch.finfo(mask.dtype).min))
 
     def part(self, nodes: slice | list[int], columns: int) -> Heads:
         """Some of the W nodes and the first columns."""
@@ -173,25 +173,25 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     """Attention [B, W, H, E] of all nodes in two products a key head."""
     layout = scoring.layout
     heads = heads.widened(_LEAST_COLUMNS) if layout.exact else heads
-    query = heads.query
-    batch, count, width, dim = query.shape
-    grouped = count // heads.keys.shape[1]
-    rows = (query * scoring.scale).reshape(-1, grouped * width, dim)
-    if rows.shape[1] % layout.rows:
-        rows = functional.pad(rows, (0, 0, 0, -rows.shape[1] % layout.rows))
-    scores = torch.bmm(rows, heads.keys.flatten(0, 1).transpose(1, 2))
-    by_node = scores[:, : grouped * width].view(batch, -1, grouped, width, heads.columns)
+    query = heads.query.unflatten(1, (heads.keys.shape[1], -1))
+    batch, groups, shared, width, dim = query.shape
+    used = shared * width
+    rows = query.new_zeros(batch * groups, -(-used // layout.rows) * layout.rows, dim)
+    by_node = (batch, groups, shared, width, -1)
+    torch.mul(query, scoring.scale, out=rows[:, :used].view(by_node))
+    products = torch.bmm(rows, heads.keys.flatten(0, 1).transpose(1, 2))
+    scores = products[:, :used].view(by_node)
     if scoring.softcap is not None:
-        by_node.copy_(torch.tanh(by_node / scoring.softcap) * scoring.softcap)
+        scores.copy_(torch.tanh(scores / scoring.softcap) * scoring.softcap)
     for row, span in enumerate(trees):
-        _to_positions(by_node[row], span)
+        _to_positions(scores[row], span)
     if heads.mask is not None:
-        by_node += heads.mask[:, :, None]
-    weights = torch.softmax(scores, -1)
+        scores += heads.mask[:, :, None]
+    weights = torch.softmax(products, -1)
     for row, span in enumerate(trees):
-        _to_slots(weights[:, : grouped * width].view(by_node.shape)[row], span)
-    mixed = _mix(weights, heads.values.flatten(0, 1), layout.block)[:, : grouped * width]
-    return mixed.reshape(batch, count, width, -1).transpose(1, 2).contiguous()
+        _to_slots(weights[:, :used].view(by_node)[row], span)
+    mixed = _mix(weights, heads.values.flatten(0, 1), layout.block)[:, :used].view(by_node)
+    return mixed.permute(0, 3, 1, 2, 4).reshape(batch, width, groups * shared, -1)
 
 
 def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:
@@ -201,22 +201,27 @@ def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:
     """
     if not block < weights.shape[2] < 2 * block:
         return torch.bmm(weights, values)
-    short = max(0, block + _LEAST_COLUMNS - weights.shape[2])
-    others = functional.pad(weights[..., block:], (0, short)), functional.pad(values[:, block:], (0, 0, 0, short))
-    return torch.bmm(weights[..., :block], values[:, :block]).baddbmm_(*others)
+    others, their_values = weights[..., block:], values[:, block:]
+    if (short := block + _LEAST_COLUMNS - weights.shape[2]) > 0:
+        others, their_values = functional.pad(others, (0, short)), functional.pad(their_values, (0, 0, 0, short))
+    return torch.bmm(weights[..., :block], values[:, :block]).baddbmm_(others, their_values)
 
 
 def _row_by_row(heads: Heads, scoring: Scoring) -> Tensor:
     """Attention [B, W, H, E]: a call for every row, with the columns up to its last one and no more."""
-    if scoring.softcap is not None or heads.mask is None:
-        raise ValueError("attention row by row takes a mask and no softcap")
+    if scoring.softcap is not None:
+        raise ValueError("attention row by row does not know softcap")
     batch, count, width, _ = heads.query.shape
-    last = heads.columns - (heads.mask[:, 0] == 0).flip(-1).int().argmax(-1)
+    last = torch.full((batch, width), heads.columns)
+    if heads.mask is not None:
+        last -= (heads.mask[:, 0] == 0).flip(-1).int().argmax(-1)
     output = heads.query.new_empty(batch, width, count, heads.values.shape[3])
     for row, node in product(range(batch), range(width)):
         one = heads.row(row).part(slice(node, node + 1), int(last[row, node]))
+        # A mask of zeros changes bits, so it must never be there.
+        mask = one.mask if one.mask is not None and bool(one.mask.any()) else None
         output[row, node] = functional.scaled_dot_product_attention(
-            one.query, one.keys, one.values, attn_mask=one.mask, scale=scoring.scale, enable_gqa=True
+            one.query, one.keys, one.values, attn_mask=mask, scale=scoring.scale, enable_gqa=True
         )[0, :, 0]
     return output
 

@@ -65,7 +65,7 @@ def _masks_of_a_pass(outside: Callable[..., Tensor | None], *, in_slots: bool = 
             return outside(*args, **kwargs)
         window = kwargs.get("local_size")
         plain = kwargs.get("allow_is_causal_skip", True) and (window is None or what.extent <= window)
-        if in_slots and plain and what.width == 1 and what.is_flush:  # every new node may attend to every slot
+        if plain and what.width == 1 and what.is_flush:  # every new node may attend to every slot
             return None
         return additive_mask(what, kwargs["mask_function"], dtype=kwargs["dtype"], in_slots=in_slots)
 

@@ -19,7 +19,8 @@ The words, as they are used here and in the literature:
 - target-only: draw from p, go on if it was drafted. The exact rule for CHOSEN siblings.
 - token: accept each token with min(1, p/q), siblings one after the other (recursive rejection, RRS).
 - block: test a chain as a whole (block verification); accepts at least as much as token.
-- traversal: test a tree from its leaves up (traversal verification); on a chain it is block.
+- traversal: test a tree from its leaves up (traversal verification); on a chain it is block, on one node of siblings it
+  is token or greedy-draft, on deeper trees it accepts more than either.
 - greedy-draft: siblings are the top of q and one drawn token; the optimum of that law.
 - kseq: one threshold for independent siblings (SpecTr's k-SEQ).
 - coupled: target and drafter share seeded noise (Gumbel coupling); the text does not depend on the drafter at all.

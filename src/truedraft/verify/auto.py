@@ -16,9 +16,7 @@ def best_rule(law: Law, is_chain: bool) -> Acceptance:
         return target_only.RULE
     if law is Law.COUPLED:
         return coupled.RULE
-    if is_chain:
-        return block.RULE
-    return greedy_draft.RULE if law is Law.GREEDY_DRAFT else traversal.RULE
+    return block.RULE if is_chain else traversal.RULE
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:

@@ -12,6 +12,7 @@ optimum. r is found by search and rounded up, which keeps the rule exact. O(V) a
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
@@ -38,23 +39,20 @@ def choose(site: Site, dice: Dice) -> int:
 
 
 def threshold(p: Tensor, q: Tensor, k: int) -> tuple[float, float]:
-    """The smallest r (rounded up) for k siblings, and beta(r); p [V], q [V]. Regula falsi, Illinois variant."""
+    """The smallest r (rounded up) for k siblings, and beta(r); p [V], q [V]. By bisection."""
     low, beta = 1.0, _beta(p, q, 1.0)
-    above = _excess(beta, low, k)
-    if above <= 0.0:
+    if _excess(beta, low, k) <= 0.0:
         return low, beta
     high, beta = float(k), _beta(p, q, float(k))
-    slack = below = _excess(beta, high, k)
     for _ in range(_STEPS):
-        if slack >= -_TOLERANCE:
+        if _excess(beta, high, k) >= -_TOLERANCE:
             break
-        middle = low + (high - low) * above / (above - below)
+        middle = (low + high) / 2.0
         beta_middle = _beta(p, q, middle)
-        excess = _excess(beta_middle, middle, k)
-        if excess <= 0.0:
-            high, beta, slack, below, above = middle, beta_middle, excess, excess, above / 2.0
+        if _excess(beta_middle, middle, k) <= 0.0:
+            high, beta = middle, beta_middle
         else:
-            low, above, below = middle, excess, below / 2.0
+            low = middle
     return high, beta
 
 
@@ -65,7 +63,7 @@ def _excess(beta: float, r: float, k: int) -> float:
 
 def _beta(p: Tensor, q: Tensor, r: float) -> float:
     """The probability that one sibling stands."""
-    return min(1.0, float((p / r).minimum(q).double().sum()))
+    return min(1.0, float((p / r).minimum(q).sum(dtype=torch.float64)))
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:

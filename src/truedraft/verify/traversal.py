@@ -9,7 +9,10 @@ Take the leaf reached by always going to the first remaining child. It stands wi
 and a token from p_leaf. Otherwise remove it and update its parent v:
 
     S = sum_x [a_v p_v(x) - q_v(x)]+;   p_v = norm([a_v p_v - q_v]+);   a_v = S / (S + 1 - a_v)
-    q_v(x) = 0, q_v = norm(q_v)  if drawn without replacement
+
+and let q_v be the law of the next sibling, given those before it: the same for independent siblings, without x for
+siblings drawn without replacement. Greedy drafts fit in as well: the drawn sibling comes first, with the law of its
+draw, and a chosen one is certain, q_v(x) = 1; with leaves for children that is greedy-draft verification.
 
 Proved for drawn trees whose shape below a node depends on nothing but the path to it. O(V) a tested node.
 """
@@ -30,16 +33,16 @@ __all__ = ["RULE", "verify"]
 class _Node:
     """A node on the way down: its number, how likely it stands, its remaining children and its share of p and q.
 
-    p and q are not normalised; their masses stand aside.
+    p and q are not normalised; their masses stand aside. q is None when the next child is certain.
     """
 
     number: int
     stands: float
     children: list[int]
-    p: Tensor | None = None
-    p_mass: float = 1.0
     q: Tensor | None = None
     q_mass: float = 1.0
+    p: Tensor | None = None
+    p_mass: float = 1.0
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:
@@ -56,36 +59,46 @@ def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:
             path = tree.path(leaf.number)
             tokens = tuple(tree.tokens[node] for node in path)
             return Verdict(path, (*tokens, dice.categorical(p[leaf.number] if leaf.p is None else leaf.p)))
-        _reject(way[-1], tree.tokens[leaf.number], replace=draft.law is Law.SAMPLED)
+        _reject(way[-1], tree.tokens[leaf.number], draft.law)
 
 
 def _visit(draft: Draft, number: int, stands: float) -> _Node:
-    children = list(draft.tree.children[number])
-    return _Node(number, stands, children, q=drawn_from(draft, number) if children else None)
+    children = draft.tree.children[number]
+    if not children or stands <= 0.0:
+        return _Node(number, stands, [])
+    q = drawn_from(draft, number)
+    if draft.law is not Law.GREEDY_DRAFT or len(children) == 1:
+        return _Node(number, stands, list(children), q)
+    *chosen, drawn = children
+    rest, mass = without(q, [draft.tree.tokens[child] for child in chosen])
+    return _Node(number, stands, [drawn, *chosen], rest, mass)
 
 
 def _stands(parent: _Node, p: Distributions, token: int) -> float:
     """a of the parent's first remaining child."""
     if parent.p is None:
         parent.p = p[parent.number]
-    assert parent.q is not None
-    drawn = drafted_probability(parent.q, token)
-    return min(1.0, parent.stands * float(parent.p[token]) * parent.q_mass / (drawn * parent.p_mass))
+    offered = 1.0 if parent.q is None else drafted_probability(parent.q, token) / parent.q_mass
+    return min(1.0, parent.stands * float(parent.p[token]) / (offered * parent.p_mass))
 
 
-def _reject(parent: _Node, token: int, *, replace: bool) -> None:
-    """Take what the rejected first child could have emitted out of its parent."""
-    assert parent.p is not None and parent.q is not None
+def _reject(parent: _Node, token: int, law: Law) -> None:
+    """Take what the rejected first child could have emitted out of its parent, and ready q for the next one."""
+    assert parent.p is not None
     del parent.children[0]
     scale = parent.stands / parent.p_mass
-    left, mass = surplus(parent.p, parent.q, ratio=1.0 / (scale * parent.q_mass))
-    share = scale * mass
+    if parent.q is None:
+        left, mass = without(parent.p, [token])
+    else:
+        left, mass = surplus(parent.p, parent.q, ratio=1.0 / max(scale * parent.q_mass, 1e-300))
     if parent.stands < 1.0:
-        parent.stands = share / (share + 1.0 - parent.stands)
+        parent.stands = scale * mass / (scale * mass + 1.0 - parent.stands)
     if mass > 0.0:
         parent.p, parent.p_mass = left, mass
-    if not replace and parent.children:
+    if law is Law.GREEDY_DRAFT:
+        parent.q = None
+    elif law is Law.SAMPLED_WITHOUT_REPLACEMENT and parent.children and parent.q is not None:
         parent.q, parent.q_mass = without(parent.q, [token])
 
 
-RULE = Acceptance("traversal", verify, frozenset({Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT}))
+RULE = Acceptance("traversal", verify, frozenset({Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT, Law.GREEDY_DRAFT}))

@@ -1,0 +1,70 @@
+"""The faster way of multiplying is found by the clock, and never at the price of exactness."""
+
+import pytest
+import torch
+from torch import nn
+
+from truedraft.targets import products
+from truedraft.targets.packed import Product, why_not
+from truedraft.targets.products import Form, Stopwatch, form_of, try_out
+
+pytestmark = pytest.mark.skipif(why_not(torch.zeros(1)) is not None, reason="no packed products here")
+
+
+class World:
+    """Time passes only when something is multiplied."""
+
+    def __init__(self, monkeypatch, *, plain, packed, exact_rows=1):
+        self.now = 0.0
+        multiply, linear = Product._multiply, nn.functional.linear
+
+        def count_packed(product, x):
+            self.now += packed(len(x))
+            return multiply(product, x)
+
+        def count_plain(*arguments):
+            self.now += plain
+            return linear(*arguments)
+
+        monkeypatch.setattr(Product, "_multiply", count_packed)
+        monkeypatch.setattr(products.functional, "linear", count_plain)
+        monkeypatch.setattr(products, "least_rows", lambda *_, **__: exact_rows)
+
+    def try_out(self, *layers):
+        return try_out(layers, Stopwatch(lambda: self.now))
+
+
+def test_both_ways_are_measured_at_one_and_at_eight_tokens(monkeypatch):
+    world = World(monkeypatch, plain=1.0, packed=lambda rows: 10.0 + rows)
+    trial = world.try_out(nn.Linear(4, 4), nn.Linear(4, 2))
+    assert trial.plain == 4.0  # two layers, two widths
+    assert trial.packed == 11.0 + 18.0
+    assert trial.rows == 1
+
+
+def test_a_single_row_is_padded_where_more_rows_take_less_time(monkeypatch):
+    world = World(monkeypatch, plain=1.0, packed=lambda rows: {1: 5.0, 2: 6.0, 4: 4.0, 8: 7.0}[rows])
+    trial = world.try_out(nn.Linear(4, 4))
+    assert (trial.rows, trial.packed) == (4, 4.0 + 7.0)
+
+
+@pytest.mark.parametrize(("exact_rows", "rows"), [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (None, 1)])
+def test_never_fewer_rows_than_are_exact(monkeypatch, exact_rows, rows):
+    world = World(monkeypatch, plain=1.0, packed=lambda rows: float(rows), exact_rows=exact_rows)
+    trial = world.try_out(nn.Linear(4, 4))
+    assert (trial.exact_rows, trial.rows) == (exact_rows, rows)
+
+
+def test_the_best_of_several_runs_counts():
+    times = iter([0.0, 9.0, 10.0, 12.0, 20.0, 25.0])
+    assert Stopwatch(lambda: next(times)).best(lambda: None) == 2.0
+
+
+def test_the_form_of_a_group_is_that_of_its_product():
+    assert form_of([nn.Linear(4, 8), nn.Linear(4, 2)]) == Form(10, 4, has_bias=True)
+    assert form_of([nn.Linear(4, 8, bias=False)]) == Form(8, 4, has_bias=False)
+
+
+def test_a_real_trial_gives_real_seconds():
+    trial = try_out([nn.Linear(64, 64)], Stopwatch())
+    assert trial.plain > 0 and trial.packed > 0
