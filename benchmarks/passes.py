@@ -27,6 +27,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from truedraft.models import resolve
 from truedraft.targets.cached import CachedModel, Nodes
+from truedraft.targets.fast import prepare
 from truedraft.targets.load import load_model
 
 WIDTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32)
@@ -76,7 +77,8 @@ class Ours:
     """The same model as this package runs it."""
 
     def __init__(self, folder: Path, *, exact: bool) -> None:
-        self.model: CachedModel = load_model(folder, dtype="float32", device="cpu", exact=exact)
+        self.model: CachedModel = load_model(folder)
+        prepare(self.model.model, exact=exact)
 
     def read(self, tokens: Sequence[int]) -> None:
         self.model.catch_up(KEY, tokens)
