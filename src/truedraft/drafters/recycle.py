@@ -47,7 +47,7 @@ def _trust(constant: float, slope: float) -> tuple[float, ...]:
     return (0.0, *(1 / (1 + math.exp(-constant - slope * math.log(count))) for count in range(1, _SURE + 1)))
 
 
-# By order, from one token to four. Fitted to held-out greedy answers of a small chat model.
+# By order, from one token to four. Fitted to greedy answers of a small chat model that the table had not seen.
 _OWN_TRUST = (_trust(-0.63, 0.67), _trust(0.21, 0.79), _trust(-0.31, 0.66), _trust(-0.07, 1.39))
 _TABLE_TRUST = (_trust(-0.03, 0.21), _trust(-0.93, 0.16), _trust(-1.50, 0.19), _trust(-1.37, -0.44))
 

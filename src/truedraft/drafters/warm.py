@@ -20,7 +20,7 @@ from truedraft.drafters.recycle import RecycleDrafter
 __all__ = ["Keeper", "open_table", "owner_of", "recycling", "shipped"]
 
 _ROWS = 1 << 19
-"""Of a new table: 20 MB for a vocabulary of up to 65,536 tokens, else 29 MB."""
+"""Of a new table: 20 MB for a vocabulary of up to 65,536 tokens, else 28 MB."""
 
 _OFTEN = 40_000
 """Sightings, some ten thousand tokens, after which a changed table is written while its drafter is in use."""
