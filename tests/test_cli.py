@@ -47,6 +47,20 @@ def test_every_drafter_writes_the_same_greedy_text(capsys, model, drafter):
     assert generate(capsys, model, "--drafter", *drafter)["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.parametrize("drafter", ["suffix", "recycle", "merge", "cascade"])
+def test_free_drafters_write_the_same_text_shared_or_not(capsys, model, drafter):
+    plain = generate(capsys, model, "--drafter", "none")
+    for arguments in ([], ["--share"]):
+        assert generate(capsys, model, "--drafter", drafter, *arguments)["token_ids"] == plain["token_ids"]
+
+
+def test_what_was_learned_is_kept_in_a_file(capsys, model, tmp_path):
+    memory = tmp_path / "learned.npz"
+    first, second = (generate(capsys, model, "--drafter", "recycle", "--memory", memory) for _ in range(2))
+    assert memory.is_file() and first["token_ids"] == second["token_ids"]
+    assert second["tokens_per_pass"] > first["tokens_per_pass"]
+
+
 @pytest.mark.parametrize("shape", [["-k", "3"], ["--tree", "2x2"], ["--tree", "6"]])
 def test_a_small_model_drafts(capsys, model, small, shape):
     plain = generate(capsys, model, "--drafter", "none")
@@ -145,6 +159,7 @@ MISTAKES = {
     "no threads": (["--threads", "0"], "threads"),
     "model drafter alone": (["--drafter", "model"], "draft_model"),
     "draft model unused": (["--draft-model", "x"], "draft_model"),
+    "memory of no drafter's": (["--memory", "x.npz"], "memory"),
     "unknown dtype": (["--dtype", "float12"], "float12"),
     "unknown device": (["--device", "abacus"], "abacus"),
     "unknown attention": (["--attention", "divided"], "divided"),

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from truedraft.build import DRAFTERS
+
 __all__ = [
     "AllowPickle",
     "Attention",
@@ -19,12 +21,14 @@ __all__ = [
     "Exact",
     "Json",
     "MaxNewTokens",
+    "Memory",
     "MinP",
     "ModelName",
     "Offline",
     "RepetitionPenalty",
     "RuleName",
     "Seed",
+    "Share",
     "Stop",
     "System",
     "Temperature",
@@ -41,7 +45,7 @@ _LOAD, _SAMPLE = "Model and drafter", "Sampling"
 ModelName = Annotated[
     str, typer.Option("--model", "-m", help="Name, folder, GGUF file or hub id.", rich_help_panel=_LOAD)
 ]
-DrafterName = Annotated[str, typer.Option("--drafter", "-d", help="none, ngram or model.", rich_help_panel=_LOAD)]
+DrafterName = Annotated[str, typer.Option("--drafter", "-d", help=f"{', '.join(DRAFTERS)}.", rich_help_panel=_LOAD)]
 DraftModel = Annotated[
     str | None, typer.Option("--draft-model", help="The small model of --drafter model.", rich_help_panel=_LOAD)
 ]
@@ -51,6 +55,14 @@ DraftTokens = Annotated[
 TreeShape = Annotated[
     str | None,
     typer.Option("--tree", help="Children a level (3x2x1), or a number of nodes (16).", rich_help_panel=_LOAD),
+]
+Share = Annotated[
+    bool,
+    typer.Option("--share", help="Draft for one prompt from what another one said.", rich_help_panel=_LOAD),
+]
+Memory = Annotated[
+    Path | None,
+    typer.Option("--memory", help="File in which recycling keeps what it learns.", rich_help_panel=_LOAD),
 ]
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]
