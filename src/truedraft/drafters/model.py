@@ -8,8 +8,9 @@ root. This file refuses to know rules and targets: of the target it knows the nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,15 +18,47 @@ from torch import Tensor
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
 from truedraft.drafters.growth import Growth, begin
 from truedraft.errors import ParameterError
-from truedraft.targets.cached import CachedModel, Nodes
+from truedraft.targets.cached import Nodes
 
-__all__ = ["ModelDrafter"]
+__all__ = ["DraftModel", "ModelDrafter"]
 
 _FEW = 8
 """Committed tokens that the cache lacks are run with the root if they are this few, else read before."""
 
 _STAND_IN = 0
 """What the model reads for a token that is beyond its own vocabulary."""
+
+
+class DraftModel(Protocol):
+    """A language model with a row a session, such as `CachedModel`, whose methods these are."""
+
+    context_length: int | None
+    vocab_size: int
+    device: torch.device
+
+    def cached(self, key: Hashable) -> int:
+        """How many committed tokens the row holds."""
+        ...
+
+    def reserve(self, key: Hashable, length: int) -> None:
+        """Make sure that the row can hold `length` slots."""
+        ...
+
+    def catch_up(self, key: Hashable, tokens: Sequence[int]) -> Tensor | None:
+        """Make the row's committed tokens exactly these."""
+        ...
+
+    def extend(self, keys: Sequence[Hashable], nodes: Sequence[Nodes]) -> list[Scores]:
+        """One pass over new nodes of several rows."""
+        ...
+
+    def keep(self, key: Hashable, path: Sequence[int]) -> None:
+        """The uncommitted nodes on `path` become committed; all others vanish."""
+        ...
+
+    def release(self, key: Hashable) -> None:
+        """Free the row."""
+        ...
 
 
 @dataclass(eq=False)
@@ -72,7 +105,7 @@ class ModelDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: CachedModel, *, vocabulary: int, law: Law | None = None, confidence: float = 0.0) -> None:
+    def __init__(self, model: DraftModel, *, vocabulary: int, law: Law | None = None, confidence: float = 0.0) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
         self._model, self._vocabulary = model, vocabulary
