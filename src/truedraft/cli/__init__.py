@@ -14,6 +14,7 @@ from truedraft.cli.chat import chat
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
 from truedraft.cli.models import models, pull
+from truedraft.cli.plan import plan
 from truedraft.errors import TruedraftError
 
 __all__ = ["app", "main"]
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, certify, pull, models, lab):
+for command in (generate, chat, plan, certify, pull, models, lab):
     app.command()(command)
 
 

@@ -1,0 +1,117 @@
+"""`truedraft plan`: does speculation pay, and with what; from a few numbers, or from measurements of one's own."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from truedraft.cli import options as opt
+from truedraft.cli.lists import fractions_of
+from truedraft.errors import ParameterError
+from truedraft.planning.account import (
+    Advice,
+    advise,
+    expected_tokens_by_position,
+    speedup,
+    sweet_spot,
+)
+from truedraft.planning.predict import overall_speedup
+
+__all__ = ["plan"]
+
+_WORDS = {
+    Advice.WORTH_IT: "worth it",
+    Advice.OTHER_LENGTH: "take another draft length: this one does not pay, the best one does",
+    Advice.PAST_THE_RIDGE: "do not speculate at this batch: the pass over all drafted tokens is past the ridge",
+    Advice.DRAFT_TOO_EXPENSIVE: "do not speculate: the drafter is too expensive for what it gets accepted",
+    Advice.ACCEPTANCE_TOO_LOW: "do not speculate: too little is accepted; the drafter does not fit this load",
+}
+
+
+def plan(
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Acceptance rate, the same at every position.")] = None,
+    rates: Annotated[str | None, typer.Option("--rates", help="Acceptance by position: 0.8,0.7,0.6")] = None,
+    cost: Annotated[float, typer.Option("--cost", help="One draft step over one target step.")] = 0.1,
+    draft_tokens: Annotated[int, typer.Option("--draft-tokens", "-k", help="Drafted tokens a round.")] = 4,
+    batch: Annotated[int, typer.Option("--batch", help="Texts decoded at once.")] = 1,
+    ridge: Annotated[
+        float | None, typer.Option("--ridge", help="Tokens in a pass at which it stops being free.")
+    ] = None,
+    overhead: Annotated[
+        float, typer.Option("--overhead", help="Share of plain decoding's time that reads prompts.")
+    ] = 0.0,
+    longest: Annotated[int, typer.Option("--longest", help="Longest draft to consider.")] = 16,
+    json_: opt.Json = False,
+) -> int:
+    """Say what a draft is expected to yield and to cost, which length is best, and when not to speculate."""
+    if (alpha is None) == (rates is None):
+        raise ParameterError("plan needs exactly one of --alpha (0.7) and --rates (0.8,0.7,0.6)")
+    if not 0 <= overhead < 1:
+        raise ParameterError(f"overhead is {overhead}: expected a share from 0 to below 1")
+    measured = [alpha] * max(longest, draft_tokens, 1) if alpha is not None else fractions_of("rates", rates or "")
+    load = _Load(measured, cost, batch, math.inf if ridge is None else ridge, overhead)
+    if not 1 <= draft_tokens <= len(measured):
+        raise ParameterError(f"draft_tokens is {draft_tokens}: expected 1 to {len(measured)}, one rate a position")
+    report = load.report(draft_tokens)
+    if json_:
+        print(json.dumps(report))
+    else:
+        _print(report, Console(highlight=False))
+    return 0
+
+
+class _Load:
+    """Rates by position, and what rounds cost."""
+
+    def __init__(self, rates: list[float], cost: float, batch: int, ridge: float, overhead: float) -> None:
+        self._rates, self._cost, self._overhead = rates, cost, overhead
+        self._batch, self._ridge = batch, ridge
+
+    def report(self, k: int) -> dict[str, Any]:
+        rows = [self._row(length) for length in range(len(self._rates) + 1)]
+        best, _ = sweet_spot(self._rates, self._cost, batch=self._batch, ridge=self._ridge)
+        advice = advise(self._rates, self._cost, k, batch=self._batch, ridge=self._ridge)
+        return {
+            "draft_tokens": k,
+            "expected_tokens": rows[k]["expected_tokens"],
+            "speedup": rows[k]["speedup"],
+            "best_draft_tokens": best,
+            "best_speedup": rows[best]["speedup"],
+            "advice": str(advice),
+            "advice_in_words": _WORDS[advice],
+            "rates": self._rates[:k],
+            "cost": self._cost,
+            "batch": self._batch,
+            "ridge": self._ridge if math.isfinite(self._ridge) else None,
+            "overhead": self._overhead,
+            "table": rows,
+        }
+
+    def _row(self, k: int) -> dict[str, Any]:
+        tokens = expected_tokens_by_position(self._rates[:k])
+        decoding = speedup(tokens, k, self._cost, batch=self._batch, ridge=self._ridge)
+        return {
+            "draft_tokens": k,
+            "expected_tokens": tokens,
+            "speedup": overall_speedup(decoding, self._overhead),
+        }
+
+
+def _print(report: dict[str, Any], console: Console) -> None:
+    table = Table("draft tokens", "expected tokens", "speedup", "")
+    for column in table.columns[:3]:
+        column.justify = "right"
+    marks = {report["best_draft_tokens"]: "best", report["draft_tokens"]: "asked for"}
+    if report["draft_tokens"] == report["best_draft_tokens"]:
+        marks = {report["draft_tokens"]: "asked for, and best"}
+    for row in report["table"]:
+        k = row["draft_tokens"]
+        style = "bold" if k in marks else ""
+        table.add_row(str(k), f"{row['expected_tokens']:.2f}", f"{row['speedup']:.2f}x", marks.get(k, ""), style=style)
+    console.print(table)
+    console.print(report["advice_in_words"])

@@ -1,0 +1,83 @@
+"""The speed of a setting before it is run: observed counts at measured costs, with the doubt that the sample leaves.
+
+The account's own formula, tokens over cost, with the round's real parts in place of k c + 1: the pass over a padded
+batch is as wide as its longest draft, and what happens outside the pass counts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from truedraft.planning.counts import Counts
+from truedraft.planning.profile import Profile
+
+__all__ = ["Estimate", "overall_speedup", "predicted_speedup", "resampled"]
+
+
+def predicted_speedup(
+    counts: Counts,
+    profile: Profile,
+    drafter: str,
+    *,
+    draft_tokens: int | None = None,
+    batch: int = 1,
+    context: float | None = None,
+) -> float:
+    """Times faster than plain decoding, after the prompts are read.
+
+    counts: of rounds at this setting, or, for chains, at a larger k: draft_tokens then cuts them to a smaller one.
+    context: tokens of each text; None is the shortest one profiled.
+    """
+    survival, reach = counts.survival, counts.reach
+    if draft_tokens is not None:
+        survival, reach = survival[:draft_tokens], reach[:draft_tokens]
+    tokens = 1.0 + sum(survival)
+    plain = profile.pass_seconds(1, batch=batch, context=context) + profile.outside_seconds("none", 0, batch=batch)
+    outside = profile.outside_seconds(drafter, sum(reach), batch=batch)
+    return tokens * plain / (_expected_pass(reach, profile, batch, context) + outside)
+
+
+def _expected_pass(reach: Sequence[float], profile: Profile, batch: int, context: float | None) -> float:
+    """Expected seconds of a pass as wide as the longest of `batch` independent drafts.
+
+    Sum over w of P(longest >= w) (T(w + 1) - T(w)), with P(longest >= w) = 1 - (1 - reach[w - 1])^batch.
+    """
+    seconds = before = profile.pass_seconds(1, batch=batch, context=context)
+    for drafted, share in enumerate(reach, start=1):
+        here = profile.pass_seconds(1 + drafted, batch=batch, context=context)
+        seconds += (1.0 - (1.0 - share) ** batch) * (here - before)
+        before = here
+    return seconds
+
+
+def overall_speedup(decoding: float, overhead: float) -> float:
+    """Speedup of whole requests, when a share `overhead` of plain decoding's time is not sped up (Amdahl 1967).
+
+    Reading the prompt is such a share: short outputs after long prompts gain little.
+    """
+    return 1.0 / (overhead + (1.0 - overhead) / decoding)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and the interval that holds nine in ten resamples."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def resampled(
+    samples: Sequence[Counts], value: Callable[[Counts], float], *, draws: int = 200, seed: int = 0
+) -> Estimate:
+    """A value of the sum of per-prompt counts, with the bootstrap interval over prompts (Efron 1979), 5 % to 95 %."""
+    dice = random.Random(seed)
+    drawn = sorted(value(reduce(add, dice.choices(samples, k=len(samples)))) for _ in range(draws))
+    return Estimate(value(reduce(add, samples)), drawn[int(0.05 * draws)], drawn[int(0.95 * draws) - 1])

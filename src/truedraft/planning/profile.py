@@ -1,0 +1,174 @@
+"""What passes and drafts cost on one machine with one model: measured points, and the costs between them.
+
+A profile is made by `truedraft.bench.profiling` and kept as a small JSON file. This file refuses to know how anything
+is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from truedraft.errors import ParameterError
+
+__all__ = ["DraftCost", "PassTime", "Profile"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """Seconds of a pass over `batch` texts of `context` tokens with `width` new tokens each: T(batch * width)."""
+
+    context: int
+    batch: int
+    width: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DraftCost:
+    """Seconds of a round outside the target's pass: fixed + step * drafted tokens a text, for a batch of texts.
+
+    Drafting, verdicts and bookkeeping are all in it; for drafter "none" it is what plain decoding spends there.
+    """
+
+    drafter: str
+    batch: int
+    fixed: float
+    step: float
+
+    def seconds(self, drafted: float) -> float:
+        """Of a round that drafts so many tokens a text."""
+        return self.fixed + self.step * drafted
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured costs. passes: at least one batch size at one context. drafting: none known is no cost.
+
+    machine: bandwidth in bytes/s, peak in FLOP/s, threads and versions, by name. model: its name and size, by name.
+    """
+
+    passes: tuple[PassTime, ...]
+    drafting: tuple[DraftCost, ...] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.passes or any(point.seconds <= 0 for point in self.passes):
+            raise ParameterError("a profile needs at least one pass, and each must have taken some time")
+
+    @property
+    def contexts(self) -> list[int]:
+        """The contexts measured at."""
+        return sorted({point.context for point in self.passes})
+
+    @property
+    def batches(self) -> list[int]:
+        """The batch sizes measured at."""
+        return sorted({point.batch for point in self.passes})
+
+    @property
+    def drafters(self) -> list[str]:
+        """The drafters whose cost was measured."""
+        return sorted({cost.drafter for cost in self.drafting})
+
+    def pass_seconds(self, width: float, *, batch: float = 1, context: float | None = None) -> float:
+        """Seconds of a pass; linear between measured points and past the last, constant below the first."""
+        contexts = self.contexts
+        asked = contexts[0] if context is None else context
+        curve = [(place, self._at_context(place, width, batch)) for place in contexts]
+        return _on(curve, asked)
+
+    def _at_context(self, context: int, width: float, batch: float) -> float:
+        points = [point for point in self.passes if point.context == context]
+        batches = sorted({point.batch for point in points})
+        return _on([(place, _on(self._curve(context, place), width)) for place in batches], batch)
+
+    def _curve(self, context: int, batch: int) -> list[tuple[float, float]]:
+        """(width, seconds) at one context and batch size."""
+        return sorted((p.width, p.seconds) for p in self.passes if p.context == context and p.batch == batch)
+
+    def outside_seconds(self, drafter: str, drafted: float, *, batch: float = 1) -> float:
+        """Seconds of a round outside the target's pass."""
+        costs = sorted((cost for cost in self.drafting if cost.drafter == drafter), key=lambda cost: cost.batch)
+        return _on([(cost.batch, cost.seconds(drafted)) for cost in costs], batch) if costs else 0.0
+
+    def cost_ratio(self, drafter: str) -> float:
+        """c: one draft step over one target step, at the smallest batch."""
+        costs = [cost for cost in self.drafting if cost.drafter == drafter]
+        return min(costs, key=lambda cost: cost.batch).step / self.pass_seconds(1) if costs else 0.0
+
+    def ridge(self, context: int | None = None) -> float:
+        """Tokens in a pass of one text at which the plateau T(1) meets the line through the two widest passes.
+
+        Infinite if the widest pass measured still costs no more than the plateau.
+        """
+        at = self.contexts[0] if context is None else context
+        curve = self._curve(at, self.batches[0])
+        if len(curve) < 2:
+            return math.inf
+        (near, low), (far, high) = curve[-2:]
+        slope = (high - low) / (far - near)
+        if slope <= 0 or high <= curve[0][1]:
+            return math.inf
+        return max(1.0, far - (high - curve[0][1]) / slope)
+
+    @property
+    def price(self) -> float:
+        """What one more node adds to a pass of one text on average up to eight of them, in passes of one token."""
+        return max(0.0, (self.pass_seconds(9) / self.pass_seconds(1) - 1) / 8)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "profile": _VERSION,
+            "model": dict(self.model),
+            "machine": dict(self.machine),
+            "ridge": {str(context): _finite(self.ridge(context)) for context in self.contexts},
+            "passes": [asdict(point) for point in self.passes],
+            "drafting": [asdict(cost) for cost in self.drafting],
+        }
+
+    def save(self, path: Path) -> None:
+        """Write the JSON file. Raises `ParameterError` where that is not possible."""
+        try:
+            path.write_text(json.dumps(self.to_json(), indent=1) + "\n", "utf-8")
+        except OSError as error:
+            raise ParameterError(f"profile is {str(path)!r}: cannot write there ({error.strerror})") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Profile:
+        """Read the JSON file. Raises `ParameterError` if it is none of a profile."""
+        try:
+            entry = json.loads(path.read_text("utf-8"))
+            if entry["profile"] != _VERSION:
+                raise ValueError(f"version {entry['profile']}")
+            passes = tuple(PassTime(**point) for point in entry["passes"])
+            drafting = tuple(DraftCost(**cost) for cost in entry["drafting"])
+            return cls(passes, drafting, entry["machine"], entry["model"])
+        except OSError as error:
+            raise ParameterError(f"profile {str(path)!r} cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ParameterError(f"{path} is no profile of `truedraft profile` ({error})") from None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _on(curve: Sequence[tuple[float, float]], place: float) -> float:
+    """A value on a curve of (place, value) in ascending order: linear, never falling past its end."""
+    if place <= curve[0][0] or len(curve) == 1:
+        return curve[0][1]
+    for (left, low), (right, high) in pairwise(curve):
+        if place <= right:
+            return low + (high - low) * (place - left) / (right - left)
+    (left, low), (right, high) = curve[-2:]
+    return high + max(0.0, (high - low) / (right - left)) * (place - right)

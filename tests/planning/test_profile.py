@@ -1,0 +1,88 @@
+import json
+import math
+
+import pytest
+
+from truedraft.errors import ParameterError
+from truedraft.planning.profile import DraftCost, PassTime, Profile
+
+
+def roofline(ridge, contexts=(64,), batches=(1, 2, 4, 16, 32), widths=(1, 2, 4, 8, 16, 32)):
+    """Passes that cost one second up to the ridge and then in proportion; longer contexts cost a tenth more."""
+    return Profile(
+        tuple(
+            PassTime(context, batch, width, max(1.0, batch * width / ridge) * (1.0 + 0.1 * place))
+            for place, context in enumerate(contexts)
+            for batch in batches
+            for width in widths
+        )
+    )
+
+
+def test_costs_are_measured_points_and_lines_between_them():
+    profile = Profile(
+        (PassTime(64, 1, 1, 1.0), PassTime(64, 1, 5, 2.0), PassTime(64, 4, 1, 3.0), PassTime(64, 4, 5, 7.0))
+    )
+    assert profile.pass_seconds(1) == 1.0 and profile.pass_seconds(5) == 2.0
+    assert profile.pass_seconds(3) == 1.5
+    assert profile.pass_seconds(9) == 3.0, "past the last point the line goes on"
+    assert profile.pass_seconds(1, batch=2.5) == 2.0
+    assert profile.pass_seconds(3, batch=4) == 5.0
+
+
+def test_costs_never_fall_past_the_last_point():
+    profile = Profile((PassTime(64, 1, 1, 2.0), PassTime(64, 1, 2, 1.9)))
+    assert profile.pass_seconds(10) == 1.9
+
+
+def test_contexts_have_costs_of_their_own():
+    profile = roofline(8, contexts=(64, 264))
+    assert profile.pass_seconds(1) == profile.pass_seconds(1, context=64) == profile.pass_seconds(1, context=10) == 1.0
+    assert profile.pass_seconds(1, context=164) == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize("ridge", [2.0, 5.0, 11.0])
+def test_the_ridge_is_where_the_plateau_ends(ridge):
+    assert roofline(ridge).ridge() == pytest.approx(ridge)
+
+
+def test_without_an_end_of_the_plateau_there_is_no_ridge():
+    assert roofline(64).ridge() == math.inf
+    assert Profile((PassTime(64, 1, 1, 1.0),)).ridge() == math.inf
+    assert roofline(64).to_json()["ridge"] == {"64": None}
+
+
+def test_the_price_of_a_node_is_what_eight_add():
+    assert roofline(4.5).price == pytest.approx(1 / 8)
+    assert roofline(64).price == 0
+
+
+def test_drafting_costs_by_drafter_and_batch():
+    costs = (DraftCost("none", 1, 0.1, 0.0), DraftCost("model", 1, 0.2, 0.3), DraftCost("model", 3, 0.4, 0.5))
+    profile = Profile((PassTime(64, 1, 1, 2.0),), costs)
+    assert profile.outside_seconds("none", 0) == 0.1
+    assert profile.outside_seconds("model", 4) == pytest.approx(1.4)
+    assert profile.outside_seconds("model", 4, batch=2) == pytest.approx(1.9)
+    assert profile.outside_seconds("unknown", 4) == 0.0
+    assert profile.cost_ratio("model") == pytest.approx(0.15) and profile.cost_ratio("unknown") == 0.0
+    assert profile.drafters == ["model", "none"]
+
+
+def test_a_profile_is_kept_in_a_file(tmp_path):
+    profile = Profile(roofline(4).passes, (DraftCost("none", 1, 0.1, 0.0),), {"peak": 1e12}, {"name": "m"})
+    profile.save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json") == profile
+    assert json.loads((tmp_path / "p.json").read_text())["ridge"] == {"64": pytest.approx(4.0)}
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"profile": 99}', "[1]"])
+def test_other_files_are_refused(tmp_path, text):
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(ParameterError, match=r"p\.json"):
+        Profile.load(tmp_path / "p.json")
+    with pytest.raises(ParameterError, match="cannot be read"):
+        Profile.load(tmp_path / "absent.json")
+    with pytest.raises(ParameterError, match="cannot write"):
+        roofline(4).save(tmp_path / "no" / "p.json")
+    with pytest.raises(ParameterError, match="at least one pass"):
+        Profile(())
