@@ -25,6 +25,7 @@ def test_the_noise_is_uniform_after_its_exponential(seed, position):
 
 PAIRS = {
     "tokens": (uniforms(3, 5)[:-1], uniforms(3, 5)[1:]),
+    "tokens, 2 apart": (uniforms(3, 5)[:-2], uniforms(3, 5)[2:]),
     "tokens, 64 apart": (uniforms(3, 5)[:-64], uniforms(3, 5)[64:]),
     "positions": (uniforms(3, 5), uniforms(3, 6)),
     "position and token": (uniforms(3, 5)[1:], uniforms(3, 6)[:-1]),
@@ -75,13 +76,52 @@ def mixed(word: int) -> int:
     return word ^ word >> 31
 
 
-@pytest.mark.parametrize(("seed", "position", "token"), [(42, 100, 0), (42, 100, 151_935), (2**64 - 1, 10**6, 31)])
+def word(seed: int, position: int, stream: int, counter: int) -> int:
+    stride, key = 0x9E3779B97F4A7C15, 0
+    for number in (seed, position, stream):
+        key = mixed((key + number * stride) % 2**64)
+    return mixed((counter * stride + key) % 2**64)
+
+
+def time_of(bits: int) -> float:
+    return -np.log(((bits >> 11) + 0.5) / 2**53)
+
+
+@pytest.mark.parametrize("token", [0, 1, 31, 40, 151_935])
+@pytest.mark.parametrize(("seed", "position"), [(42, 100), (2**64 - 1, 10**6), (0, 0)])
 def test_the_noise_is_fixed_for_ever(seed, position, token):
     """A seed that a user wrote down gives the same text in every later version."""
-    stride = 0x9E3779B97F4A7C15
-    key = mixed((mixed(seed * stride % 2**64) + position * stride) % 2**64)
-    expected = -np.log(((mixed((token * stride + key) % 2**64) >> 11) + 0.5) / 2**53)
+    group = word(seed, position, 0, token // 64)
+    expected = time_of(group) / 64
+    if group % 64 != token % 64:
+        expected += time_of(word(seed, position, 1, token))
     assert float(SeededNoise(seed).exponential(position, torch.tensor([token]))) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_earliest_of_a_group_is_one_of_its_members():
+    noise = SeededNoise(6)
+    for position in range(5):
+        times = noise.exponential(position, torch.arange(640)).view(10, 64)
+        assert torch.equal(times.amin(1), noise.earliest(position, 10))
+
+
+def test_the_place_of_the_earliest_is_uniform():
+    noise = SeededNoise(6)
+    places = noise.exponential(3, torch.arange(64 * 5000)).view(5000, 64).argmin(1)
+    assert stats.chisquare(np.bincount(places.numpy(), minlength=64)).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 1000, 49_152])
+@pytest.mark.parametrize("spread", [0.0, 2.0, 12.0])
+def test_winners_are_the_fastest_of_all(size, spread):
+    """The plain race over the whole vocabulary, without leaving anyone out."""
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.softmax(spread * torch.randn(size, generator=generator, dtype=torch.float64), 0)
+    for position in range(10):
+        speed = weights / SeededNoise(9).exponential(position, torch.arange(size))
+        for k in (1, 3):
+            first = speed.topk(min(k, size)).indices.tolist()
+            assert winners(weights, k, SeededNoise(9), position) == first
 
 
 def test_the_winner_is_distributed_as_the_weights():

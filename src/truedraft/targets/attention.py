@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.passes import Span, ancestors, current
 
-__all__ = ["PLAIN", "ROW_BY_ROW", "Heads", "Layout", "Scoring", "attend", "register"]
+__all__ = ["PLAIN", "Heads", "Layout", "Scoring", "attend", "register"]
 
 _LEAST_COLUMNS = 32  # sums over a few columns are special to libraries
 _TILE = 64  # new nodes at a time: the scores of more of them outgrow the processor's caches
@@ -38,9 +37,8 @@ _TILE = 64  # new nodes at a time: the scores of more of them outgrow the proces
 class Layout:
     """How attention is laid out.
 
-    rows: a product is given a multiple of so many. block: how many columns the library sums in order.
-    exact: whether scores stand at positions, which the mask then has to expect. Without rows or block, every row is
-    a call of PyTorch's attention, and trees run path by path.
+    rows: a product is given a multiple of so many. block: how many columns the library sums in order; 0 if that is
+    not known. exact: whether scores stand at positions, which the mask then has to expect.
     """
 
     rows: int = 1
@@ -60,9 +58,6 @@ class Layout:
 
 PLAIN = Layout()
 """Fast, and not exact: a tree's nodes are told apart by the mask."""
-
-ROW_BY_ROW = Layout(0, 0, exact=True)
-"""Slow, and exact wherever the same call gives the same bits."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +144,6 @@ def attend(heads: Heads, scoring: Scoring, *, spans: Sequence[Span] = ()) -> Ten
         return torch.cat([_one_row(heads.row(row), scoring, span) for row, span in enumerate(spans)])
     if layout.exact and not all(span.is_chain for span in spans):
         return _grouped(heads, scoring, trees=spans)
-    if layout.rows == 0:
-        return _row_by_row(heads, scoring)
     width = heads.query.shape[2]
     if width <= _TILE:
         return _grouped(heads, scoring)
@@ -205,25 +198,6 @@ def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:
     if (short := block + _LEAST_COLUMNS - weights.shape[2]) > 0:
         others, their_values = functional.pad(others, (0, short)), functional.pad(their_values, (0, 0, 0, short))
     return torch.bmm(weights[..., :block], values[:, :block]).baddbmm_(others, their_values)
-
-
-def _row_by_row(heads: Heads, scoring: Scoring) -> Tensor:
-    """Attention [B, W, H, E]: a call for every row, with the columns up to its last one and no more."""
-    if scoring.softcap is not None:
-        raise ValueError("attention row by row does not know softcap")
-    batch, count, width, _ = heads.query.shape
-    last = torch.full((batch, width), heads.columns)
-    if heads.mask is not None:
-        last -= (heads.mask[:, 0] == 0).flip(-1).int().argmax(-1)
-    output = heads.query.new_empty(batch, width, count, heads.values.shape[3])
-    for row, node in product(range(batch), range(width)):
-        one = heads.row(row).part(slice(node, node + 1), int(last[row, node]))
-        # A mask of zeros changes bits, so it must never be there.
-        mask = one.mask if one.mask is not None and bool(one.mask.any()) else None
-        output[row, node] = functional.scaled_dot_product_attention(
-            one.query, one.keys, one.values, attn_mask=mask, scale=scoring.scale, enable_gqa=True
-        )[0, :, 0]
-    return output
 
 
 # ── trees ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -56,12 +56,8 @@ def least_rows(multiply: Callable[[Tensor], Tensor], inputs: int, outputs: int, 
     return next((rows for rows in _ROWS if all(same[width] for width in widths if width >= rows)), None)
 
 
-def find_layout(heads: Collection[HeadCount], *, softcap: bool = False) -> Layout | None:
-    """The first layout that is exact for all these shapes, the fastest kind first; None if there is none.
-
-    All of them can cap scores. `ROW_BY_ROW` is not among them: where the trials pass, other shapes of text were seen to
-    differ.
-    """
+def find_layout(heads: Collection[HeadCount]) -> Layout | None:
+    """The first layout that is exact for all these shapes, the fastest kind first; None if there is none."""
     layouts = (Layout(rows, block, exact=True) for block, rows in product(_BLOCKS, _ROWS[2:]))
     return next((layout for layout in layouts if all(is_exact(layout, shape) for shape in heads)), None)
 
@@ -71,7 +67,7 @@ def is_exact(layout: Layout, heads: HeadCount) -> bool:
 
     Tried at prefixes around the multiples of a block, in batches, and with several numbers of threads.
     """
-    block = layout.block or 64
+    block = layout.block or _BLOCKS[0]
     generator = torch.Generator().manual_seed(0)
     single = [
         *((base, _FEW) for base in (block - 2, 0, 2 * block - 1, block + 9)),
@@ -81,7 +77,7 @@ def is_exact(layout: Layout, heads: HeadCount) -> bool:
     ]
     batch = [(2 * block + 7, _TREE), (block - 4, _CHAIN), (2 * block - 5, _TREE)]
     passes = [batch, *([row] for row in single)]
-    return all(_holds(layout, heads, rows, generator) for _ in _threads() for rows in passes)
+    return all(_holds(layout, heads, rows, generator) for rows in passes)
 
 
 def _holds(layout: Layout, heads: HeadCount, rows: Sequence[tuple[int, Parents]], generator: torch.Generator) -> bool:
@@ -93,12 +89,16 @@ def _holds(layout: Layout, heads: HeadCount, rows: Sequence[tuple[int, Parents]]
     values = _random(generator, len(rows), heads.keys, extent + 5, heads.values_dim)[:, :, :extent]
     together = Heads(query, keys, values, _causal(spans, width, extent))
     scoring = Scoring(heads.dim**-0.5, layout)
-    outputs = attend(together, scoring, spans=spans)
-    return all(
-        torch.equal(outputs[row, node], attend(_alone(together, row, node, span), scoring)[0, 0])
+    alone = {
+        (row, node): attend(_alone(together, row, node, span), scoring)[0, 0]
         for row, span in enumerate(spans)
         for node in {0, 1, span.fresh // 2, span.fresh - 2, span.fresh - 1}
-    )
+    }
+    for _ in _threads():
+        outputs = attend(together, scoring, spans=spans)
+        if not all(torch.equal(outputs[place], expected) for place, expected in alone.items()):
+            return False
+    return True
 
 
 def _causal(spans: Sequence[Span], width: int, extent: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from truedraft.errors import UnsupportedModelError
+from truedraft.targets.activations import even_activations
 from truedraft.targets.attention import PLAIN, Layout, register
 from truedraft.targets.exact import HeadCount, find_layout
 from truedraft.targets.masks import MASKED_ATTENTION
@@ -44,7 +45,6 @@ class _Survey:
 
     groups: list[list[Linear]]
     heads: set[HeadCount]
-    has_softcap: bool
 
 
 def prepare(model: PreTrainedModel, *, exact: bool | None = None, stopwatch: Stopwatch | None = None) -> Preparation:
@@ -62,12 +62,14 @@ def prepare(model: PreTrainedModel, *, exact: bool | None = None, stopwatch: Sto
     for group in survey.groups:
         if (form := form_of(group)) not in trials:
             trials[form] = try_out(group, stopwatch)
-    layout = None if exact is False else find_layout(survey.heads, softcap=survey.has_softcap)
+    layout = None if exact is False else find_layout(survey.heads)
     obstacle = _why_not_exact(model, survey, trials, layout)
     if exact and obstacle is not None:
         return _unprepared(exact, obstacle)
     becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(survey, trials))
     _replace(model, survey, trials, all_of_them=becomes_exact)
+    if becomes_exact:
+        even_activations(model)
     if survey.heads and model.dtype is torch.float32:
         model.set_attn_implementation(register(layout if becomes_exact and layout else PLAIN))
     return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,))
@@ -114,13 +116,11 @@ def _replace(model: PreTrainedModel, survey: _Survey, trials: dict[Form, Trial],
 def _survey(model: PreTrainedModel) -> _Survey:
     """Run two tokens through the model and look on; its attention is left as it was."""
     heads: set[HeadCount] = set()
-    softcaps: list[bool] = []
 
     def note(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
     ) -> tuple[Tensor, None]:
         heads.add(HeadCount(query.shape[1], key.shape[1], query.shape[3], value.shape[3]))
-        softcaps.append(options.get("softcap") is not None)
         output = value.mean(2, keepdim=True).repeat_interleave(query.shape[1] // key.shape[1], dim=1)
         return output.expand(-1, -1, query.shape[2], -1).transpose(1, 2).contiguous(), None
 
@@ -134,4 +134,4 @@ def _survey(model: PreTrainedModel) -> _Survey:
         )
     finally:
         model.set_attn_implementation(before)
-    return _Survey(groups, heads, any(softcaps))
+    return _Survey(groups, heads)
