@@ -61,6 +61,24 @@ def test_what_was_learned_is_kept_in_a_file(capsys, model, tmp_path):
     assert second["tokens_per_pass"] > first["tokens_per_pass"]
 
 
+@pytest.mark.parametrize("layers", ["0-1", "0,2"])
+def test_some_of_the_layers_draft(capsys, model, layers):
+    plain = generate(capsys, model, "--drafter", "none")
+    fast = generate(capsys, model, "--drafter", "layer-skip", "--layers", layers)
+    assert fast["token_ids"] == plain["token_ids"] and fast["drafted"] > 0
+
+
+def test_layers_are_found_and_used_from_a_file(capsys, model, tmp_path):
+    found = tmp_path / "layers.json"
+    arguments = ["--model", model, "--count", 2, "--tokens", 12, "--out", found, "--json"]
+    code, out, err = run(capsys, "find-layers", *arguments)
+    report = json.loads(out)
+    assert code == (0 if report["sets"][0]["speedup"] > 1 else 1), err
+    assert json.loads(found.read_text()) == {report["owner"]: report["sets"][0]}
+    assert generate(capsys, model, "--drafter", "layer-skip", "--layers", found)["drafted"] > 0
+    assert run(capsys, "find-layers", *arguments[:-1])[0] in (0, 1)
+
+
 @pytest.mark.parametrize("shape", [["-k", "3"], ["--tree", "2x2"], ["--tree", "6"]])
 def test_a_small_model_drafts(capsys, model, small, shape):
     plain = generate(capsys, model, "--drafter", "none")
@@ -160,6 +178,9 @@ MISTAKES = {
     "model drafter alone": (["--drafter", "model"], "draft_model"),
     "draft model unused": (["--draft-model", "x"], "draft_model"),
     "memory of no drafter's": (["--memory", "x.npz"], "memory"),
+    "layers unknown": (["--drafter", "layer-skip"], "find-layers"),
+    "layers of words": (["--drafter", "layer-skip", "--layers", "all"], "layers"),
+    "too many layers": (["--drafter", "layer-skip", "--layers", "0-99"], "layers"),
     "unknown dtype": (["--dtype", "float12"], "float12"),
     "unknown device": (["--device", "abacus"], "abacus"),
     "unknown attention": (["--attention", "divided"], "divided"),

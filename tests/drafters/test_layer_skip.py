@@ -159,12 +159,12 @@ def test_what_names_no_layers_is_refused(text):
 
 def test_a_set_is_found_by_its_owner(tmp_path):
     path = tmp_path / "layers.json"
-    best = LayerSet((0, 1, 5), 3, 0.5, 1.6, 0.25, 0.9)
+    best = LayerSet((0, 1, 5), 3, 0.5, 0.25, 1.6, 0.9)
     path.write_text(json.dumps({"mine": best.to_json()}))
     assert shipped_layers("mine", path) == best
     assert shipped_layers("another's", path) is None
     assert shipped_layers("mine", tmp_path / "none.json") is None
-    for damaged in ("{", "[]", '{"mine": {"layers": "0"}}', '{"mine": {"layers": 3}}'):
+    for damaged in ("{", "[]", '{"mine": {"layers": "0"}}', '{"mine": {"layers": "a", "draft_tokens": 3}}'):
         path.write_text(damaged)
         with pytest.raises(CorruptModelError, match=r"layers\.json"):
             shipped_layers("mine", path)

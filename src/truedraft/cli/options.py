@@ -20,6 +20,7 @@ __all__ = [
     "Dtype",
     "Exact",
     "Json",
+    "Layers",
     "MaxNewTokens",
     "Memory",
     "MinP",
@@ -63,6 +64,10 @@ Share = Annotated[
 Memory = Annotated[
     Path | None,
     typer.Option("--memory", help="File in which recycling keeps what it learns.", rich_help_panel=_LOAD),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option("--layers", help="Those of layer-skip: 0-3,28 or a file of find-layers.", rich_help_panel=_LOAD),
 ]
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]

@@ -70,7 +70,7 @@ def find_layers(
     for depth in _exits(len(costs.draft)):
         found.append(_rated(range(depth), _matches(model, range(depth), texts), costs))
         told(found[-1])
-    return sorted(found, key=lambda each: -each.speedup)
+    return sorted(found, key=lambda each: -(each.speedup or 0.0))
 
 
 def _exits(layers: int) -> Iterator[int]:
@@ -127,7 +127,7 @@ def _rated(layers: Sequence[int], matches: Sequence[Sequence[bool]], costs: Cost
         tokens = written / sum(rounds_of(row, k) for row in matches)
         rated.append((tokens / (costs.passes[k] + k * cost), k, tokens))
     speedup, k, tokens = max(rated)
-    return LayerSet(tuple(layers), k, _agreement(matches), tokens, cost, speedup)
+    return LayerSet(tuple(layers), k, _agreement(matches), cost, tokens, speedup)
 
 
 def measure_costs(

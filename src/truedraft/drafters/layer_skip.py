@@ -24,36 +24,34 @@ __all__ = ["LayerSet", "format_layers", "layer_skip", "parse_layers", "shipped_l
 
 @dataclass(frozen=True)
 class LayerSet:
-    """Layers to draft with, as a search found them.
+    """Layers to draft with, and what a search found out about them, if one did.
 
-    draft_tokens: the best length of a chain. agreement: how often the stack's likeliest token was the target's.
-    tokens_per_pass and speedup: of greedy texts; a speedup below 1 says that drafting so is slower than not drafting.
-    cost: of a draft step, in target passes of one token.
+    draft_tokens: the length of a chain. agreement: how often the stack's likeliest token was the target's. cost: of a
+    draft step, in target passes of one token. tokens_per_pass and speedup: of greedy texts; a speedup below 1 says that
+    drafting so is slower than not drafting.
     """
 
     layers: tuple[int, ...]
     draft_tokens: int
-    agreement: float
-    tokens_per_pass: float
-    cost: float
-    speedup: float
+    agreement: float | None = None
+    cost: float | None = None
+    tokens_per_pass: float | None = None
+    speedup: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that `parse_layers` and `shipped_layers` read."""
-        return {
-            "layers": format_layers(self.layers),
-            "draft_tokens": self.draft_tokens,
-            "agreement": round(self.agreement, 4),
-            "tokens_per_pass": round(self.tokens_per_pass, 4),
-            "cost": round(self.cost, 4),
-            "speedup": round(self.speedup, 4),
-        }
+        """A JSON object that `of` reads."""
+        measured = {name: getattr(self, name) for name in _MEASURED}
+        rounded = {name: round(value, 4) for name, value in measured.items() if value is not None}
+        return {"layers": format_layers(self.layers), "draft_tokens": self.draft_tokens, **rounded}
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> LayerSet:
         """From such an object. Raises `KeyError`, `TypeError` or `ParameterError` for another one."""
-        numbers = {name: fields[name] for name in ("draft_tokens", "agreement", "tokens_per_pass", "cost", "speedup")}
-        return cls(parse_layers(fields["layers"]), **numbers)
+        measured = {name: float(fields[name]) for name in _MEASURED if name in fields}
+        return cls(parse_layers(fields["layers"]), int(fields["draft_tokens"]), **measured)
+
+
+_MEASURED = ("agreement", "cost", "tokens_per_pass", "speedup")
 
 
 def layer_skip(target: CachedModel, layers: Sequence[int], *, vocabulary: int) -> ModelDrafter:

@@ -1,0 +1,59 @@
+"""From names to objects: `load` finds a target, its drafter, a rule and a policy and joins them into a `Model`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from truedraft.build.catalogue import DRAFTERS, Kit, doubts
+from truedraft.build.loading import Loaded, facts_of, load_named
+from truedraft.build.options import Options, parse_shape
+from truedraft.core import Rule, Shape
+from truedraft.decode import Decoder
+from truedraft.model import Model
+from truedraft.models import DEFAULT, Progress
+from truedraft.planning.fixed import Fixed
+from truedraft.targets.cached import CachedModel
+from truedraft.targets.fast import Preparation
+from truedraft.targets.torch_target import TorchTarget
+from truedraft.verify.auto import rule_named
+
+__all__ = ["DRAFTERS", "Kit", "Options", "assemble", "load", "parse_shape"]
+
+
+def load(
+    target: str | Path | PreTrainedModel = DEFAULT,
+    *,
+    tokenizer: Any = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Model:
+    """A model ready to write.
+
+    target: a catalogue name, a local folder, a GGUF file, a hub id, or a transformers model already in memory (then
+    with its tokenizer, if text is wanted). options: see `Options`. Raises `ModelError` and `ParameterError`.
+    """
+    chosen = Options.of(options)
+    shape = parse_shape(chosen.draft_tokens, chosen.tree)
+    rule = rule_named(chosen.rule)
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    if isinstance(target, PreTrainedModel):  # somebody else's: it is left as it is
+        loaded, name = Loaded(CachedModel(target), tokenizer, Preparation(False)), type(target).__name__
+    else:
+        loaded, name = load_named(target, chosen, progress), str(target)
+    facts = facts_of(loaded.cache, tokenizer or loaded.tokenizer)
+    kit = Kit(chosen, loaded.cache, facts, progress)
+    model = assemble(kit, rule, shape, name=name)
+    return replace(model, exact=loaded.preparation.exact, notes=(*loaded.preparation.notes, *doubts(kit)))
+
+
+def assemble(kit: Kit, rule: Rule, shape: Shape | None, *, name: str) -> Model:
+    """The parts joined."""
+    drafter, usual = DRAFTERS[kit.options.drafter](kit)
+    decoder = Decoder(TorchTarget(kit.target), drafter, rule, Fixed(shape or usual))
+    return Model(decoder, kit.facts, batch=kit.options.batch, name=name, drafter_name=kit.options.drafter)

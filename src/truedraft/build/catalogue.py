@@ -1,0 +1,129 @@
+"""The catalogue of drafters: from a name to the drafter and the shape it is usually given.
+
+The only place that knows every kind. A new drafter is one function here and one line in `DRAFTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from truedraft.build.loading import load_named
+from truedraft.core import Drafter, Law, Shape
+from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.layer_skip import LayerSet, layer_skip, parse_layers, shipped_layers
+from truedraft.drafters.merge import MergeDrafter
+from truedraft.drafters.model import ModelDrafter
+from truedraft.drafters.ngram import NgramDrafter
+from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.recycle import RecycleDrafter
+from truedraft.drafters.suffix import SuffixDrafter
+from truedraft.drafters.vocabulary import check_vocabulary
+from truedraft.drafters.warm import owner_of, recycling
+from truedraft.errors import ParameterError
+from truedraft.models import Progress
+from truedraft.request import Facts
+from truedraft.targets.cached import CachedModel
+
+if TYPE_CHECKING:
+    from truedraft.build.options import Options
+
+__all__ = ["DRAFTERS", "Kit", "doubts"]
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What the makers of drafters work with."""
+
+    options: Options
+    target: CachedModel
+    facts: Facts
+    progress: Progress | None = None
+
+
+def _none(kit: Kit) -> tuple[Drafter, Shape]:
+    return NoDrafter(), Shape(0)
+
+
+def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
+    return NgramDrafter(), Shape.chain(8)
+
+
+def _model(kit: Kit) -> tuple[Drafter, Shape]:
+    if kit.options.draft_model is None:
+        raise ParameterError("drafter 'model' needs draft_model: the name, folder or file of a smaller model")
+    loaded = load_named(kit.options.draft_model, replace(kit.options, exact=False), kit.progress)
+    if kit.facts.tokenizer is not None and loaded.tokenizer is not None:
+        check_vocabulary(kit.facts.tokenizer, loaded.tokenizer)
+    law = Law.COUPLED if kit.options.rule == "coupled" else None
+    return ModelDrafter(loaded.cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
+
+
+def _suffix(kit: Kit) -> tuple[Drafter, Shape]:
+    return SuffixDrafter(share=kit.options.share), _GROWN
+
+
+def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
+    options = kit.options
+    path = None if options.memory is None else Path(options.memory)
+    owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
+    return recycling(owner, kit.target.vocab_size, share=options.share, path=path), _GROWN
+
+
+def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:
+    found = _layers(kit)
+    return layer_skip(kit.target, found.layers, vocabulary=kit.target.vocab_size), Shape.chain(found.draft_tokens)
+
+
+def _layers(kit: Kit) -> LayerSet:
+    """The layers that are to draft: named, in a file, or those that ship."""
+    asked = kit.options.layers
+    path = Path(asked) if asked is not None and Path(asked).is_file() else None
+    if asked is not None and path is None:
+        return LayerSet(parse_layers(str(asked)), 3)
+    owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
+    found = shipped_layers(owner, path)
+    if found is None:
+        raise ParameterError(
+            f"no set of layers is known for {owner}: find one with truedraft find-layers, or give layers such as 0-7"
+        )
+    return found
+
+
+def doubts(kit: Kit) -> tuple[str, ...]:
+    """What was measured beforehand and speaks against the chosen drafter."""
+    if kit.options.drafter != "layer-skip":
+        return ()
+    speedup = _layers(kit).speedup
+    if speedup is None or speedup >= 1:
+        return ()
+    return (f"layer skip was measured at {speedup:.2f}x the speed of plain decoding with this model: it cannot pay",)
+
+
+def _merge(kit: Kit) -> tuple[Drafter, Shape]:
+    return MergeDrafter([SuffixDrafter(share=kit.options.share), _recycle(kit)[0]]), _GROWN
+
+
+def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
+    make: Maker = _recycle if kit.options.draft_model is None else _model
+    other, shape = make(kit)
+    return CascadeDrafter(SuffixDrafter(share=kit.options.share), other), shape
+
+
+_GROWN = Shape(depth=16, width=8, nodes=16)
+"""For drafters whose guesses cost nothing: they stop by themselves where another node does not pay."""
+
+Maker = Callable[[Kit], tuple[Drafter, Shape]]
+
+DRAFTERS: Mapping[str, Maker] = {
+    "none": _none,
+    "ngram": _ngram,
+    "suffix": _suffix,
+    "recycle": _recycle,
+    "merge": _merge,
+    "cascade": _cascade,
+    "layer-skip": _layer_skip,
+    "model": _model,
+}

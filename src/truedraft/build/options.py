@@ -1,0 +1,104 @@
+"""How to load and run a model, as users say it, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from truedraft.build.catalogue import DRAFTERS
+from truedraft.core import Shape
+from truedraft.errors import ParameterError
+
+__all__ = ["Options", "parse_shape"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to load and run a model.
+
+    drafter: a name of `DRAFTERS`. draft_model: the small model, for drafters "model" and "cascade". draft_tokens: depth
+    of a chain or tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow as many.
+    share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
+    in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
+    layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
+    set that ships for the model.
+    rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
+    the CPU in float32. attention: "auto" is the fastest
+    that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
+    text is drafted, batched and cut; None takes it where it costs little. batch: most prompts decoded at once.
+    threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
+    """
+
+    drafter: str = "ngram"
+    draft_model: str | Path | None = None
+    draft_tokens: int | None = None
+    tree: str | None = None
+    share: bool = False
+    memory: str | Path | None = None
+    layers: str | Path | None = None
+    rule: str = "auto"
+    dtype: str = "auto"
+    device: str = "auto"
+    attention: str = "auto"
+    exact: bool | None = None
+    batch: int = 8
+    threads: int | None = None
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    offline: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """From keyword arguments, checked; an unknown name is an error that lists the known ones."""
+        known = {entry.name for entry in fields(cls)}
+        if unknown := sorted(set(options) - known):
+            raise ParameterError(f"unknown option {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        if self.drafter not in DRAFTERS:
+            raise ParameterError(f"drafter is {self.drafter!r}: expected one of {', '.join(DRAFTERS)}")
+        for name, users in _USERS.items():
+            if getattr(self, name) is not None and self.drafter not in users:
+                raise ParameterError(
+                    f"{name} is given with drafter {self.drafter!r}: it belongs to drafter {' or '.join(users)}"
+                )
+        for name in ("batch", "threads", "draft_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ParameterError(f"{name} is {value}: expected at least 1")
+        if self.exact and self.attention != "auto":
+            raise ParameterError(f"attention is {self.attention!r} with exact: expected auto, which can be exact")
+        if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):
+            raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
+
+
+_USERS = {
+    "draft_model": ("model", "cascade"),
+    "memory": ("recycle", "merge", "cascade"),
+    "layers": ("layer-skip",),
+}
+"""Options that not every drafter uses, and those that do."""
+
+
+def parse_shape(draft_tokens: int | None, tree: str | None) -> Shape | None:
+    """The shape that a user asked for; None where they left it to the drafter."""
+    if tree is None:
+        return None if draft_tokens is None else Shape.chain(draft_tokens)
+    try:
+        numbers = [int(part) for part in tree.lower().split("x")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ParameterError(
+            f"tree is {tree!r}: expected children a level such as 3x2x1, or a number of nodes such as 16"
+        )
+    if len(numbers) == 1 and "x" not in tree.lower():
+        return Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
+    return Shape.tree(*numbers)
+
+
+_DYNAMIC_DEPTH = 8
+_DYNAMIC_WIDTH = 4
