@@ -14,6 +14,7 @@ from truedraft.build.loading import Loaded, facts_of, load_named
 from truedraft.build.options import Options, parse_shape
 from truedraft.core import Rule, Shape
 from truedraft.decode import Decoder
+from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT, Progress
 from truedraft.planning.fixed import Fixed
@@ -22,7 +23,7 @@ from truedraft.targets.fast import Preparation
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
-__all__ = ["DRAFTERS", "Kit", "Options", "assemble", "load", "parse_shape"]
+__all__ = ["DRAFTERS", "Kit", "Options", "assemble", "load", "parse_shape", "redraft"]
 
 
 def load(
@@ -50,6 +51,20 @@ def load(
     kit = Kit(chosen, loaded.cache, facts, progress)
     model = assemble(kit, rule, shape, name=name)
     return replace(model, exact=loaded.preparation.exact, notes=(*loaded.preparation.notes, *doubts(kit)))
+
+
+def redraft(model: Model, **options: Any) -> Model:
+    """A loaded model's target, shared, with another drafter, rule and shape; what options say of the target is not read.
+
+    Raises `ParameterError`, and `ModelError` for a draft model that cannot be loaded.
+    """
+    chosen = Options.of(options)
+    target = model.decoder.target
+    if not isinstance(target, TorchTarget):
+        raise ParameterError(f"the target is a {type(target).__name__}: expected a model that `load` made")
+    kit = Kit(chosen, target.model, model.facts)
+    made = assemble(kit, rule_named(chosen.rule), parse_shape(chosen.draft_tokens, chosen.tree), name=model.name)
+    return replace(made, exact=model.exact, notes=(*model.notes, *doubts(kit)))
 
 
 def assemble(kit: Kit, rule: Rule, shape: Shape | None, *, name: str) -> Model:

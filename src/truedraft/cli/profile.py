@@ -1,0 +1,112 @@
+"""`truedraft profile`: what passes and drafts cost on this machine, kept in a small file for planning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from truedraft.bench.machine import clock_of, describe, model_size
+from truedraft.bench.profiling import Grid, draft_costs, pass_times
+from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
+from truedraft.build import load, redraft
+from truedraft.cli import options as opt
+from truedraft.cli.lists import integers_of, names_of
+from truedraft.cli.progress import RichProgress
+from truedraft.model import Model
+from truedraft.models import DEFAULT
+from truedraft.planning.profile import Profile
+from truedraft.targets.torch_target import TorchTarget
+
+__all__ = ["profile"]
+
+
+def profile(
+    out: Annotated[Path | None, typer.Argument(help="File to write the profile to.")] = None,
+    model: opt.ModelName = DEFAULT,
+    drafters: Annotated[
+        str, typer.Option("--drafters", help="Drafters to time, with commas between.")
+    ] = "ngram,suffix,recycle",
+    draft_model: opt.DraftModel = None,
+    contexts: Annotated[str, typer.Option("--contexts", help="Tokens of context.")] = "128,1024",
+    batches: Annotated[str, typer.Option("--batches", help="Texts in a pass.")] = "1,2,4,8,16,32",
+    widths: Annotated[str, typer.Option("--widths", help="New tokens a text.")] = "1,2,3,5,9,17,33",
+    tokens: Annotated[int, typer.Option("--tokens", help="Most tokens of a pass.")] = 256,
+    repeats: Annotated[int, typer.Option("--repeats", help="Times that every point is measured.")] = 7,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    exact: opt.Exact = None,
+    threads: opt.Threads = None,
+    offline: opt.Offline = False,
+    json_: opt.Json = False,
+) -> int:
+    """Measure what a pass over n tokens costs here, what drafters cost, and where verification stops being free."""
+    grid = Grid(
+        tuple(integers_of("contexts", contexts)),
+        tuple(integers_of("batches", batches)),
+        tuple(integers_of("widths", widths)),
+        tokens,
+        repeats,
+    )
+    console = Console(stderr=True, highlight=False)
+    options: dict[str, Any] = {"dtype": dtype, "device": device, "exact": exact, "threads": threads, "offline": offline}
+    with RichProgress(console) as progress:
+        loaded = load(model, progress=progress, drafter="none", **options)
+    models = {"none": loaded}
+    for name in names_of(drafters):
+        extra = {"draft_model": draft_model} if name == "model" else {}
+        models[name] = redraft(loaded, drafter=name, **extra, **options)
+    with console.status("measuring") as status:
+        found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))
+    if out is not None:
+        found.save(out)
+    if json_:
+        print(json.dumps(found.to_json()))
+    else:
+        _print(found, Console(highlight=False))
+    return 0
+
+
+def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profile:
+    """The profile of a target; models: it with each drafter by name, "none" among them."""
+    plain = models["none"]
+    target = plain.decoder.target
+    assert isinstance(target, TorchTarget)
+    size = model_size(target.model.model)
+    if told is not None:
+        told("the machine")
+    machine = describe(target.model.device, target.model.dtype)
+    clock = clock_of(target.model.device)
+    passes = pass_times(target, plain.facts, grid, clock=clock, told=told)
+    prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
+    batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
+    drafting = draft_costs(models, prompts, batches=batches, told=told)
+    return Profile(passes, drafting, machine, {"name": plain.name, **asdict(size)})
+
+
+def _print(found: Profile, console: Console) -> None:
+    machine = found.machine
+    console.print(
+        f"{found.model['name']} on {machine['device']}, {machine['threads']} threads: "
+        f"{machine['bandwidth'] / 1e9:.0f} GB/s, {machine['peak'] / 1e9:.0f} GFLOP/s"
+    )
+    for context in found.contexts:
+        widths = sorted({point.width for point in found.passes})
+        table = Table("batch", *(f"n = {width}" for width in widths), title=f"ms a pass, {context} tokens of context")
+        cells = {(p.batch, p.width): p.seconds for p in found.passes if p.context == context}
+        for batch in found.batches:
+            row = (cells.get((batch, width)) for width in widths)
+            table.add_row(str(batch), *("" if seconds is None else f"{1e3 * seconds:.1f}" for seconds in row))
+        console.print(table)
+        console.print(f"ridge: {found.ridge(context):.1f} tokens in a pass; up to there verification is free")
+    for cost in found.drafting:
+        console.print(
+            f"outside the pass, {cost.drafter} at batch {cost.batch}: {1e3 * cost.fixed:.2f} ms a round "
+            f"and {1e3 * cost.step:.2f} ms a drafted token"
+        )
