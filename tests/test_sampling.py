@@ -213,3 +213,22 @@ def test_seeds_make_streams():
     unseeded = [tuple(RandomDice().coin(0.5) for _ in range(64)) for _ in range(4)]
     assert all(a != b for a, b in pairwise(unseeded))
     assert RandomDice(0).coin(1.0) and not RandomDice(0).coin(0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "keeps"),
+    [
+        ({}, True),
+        ({"temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1}, True),
+        ({"bad_words": ((1, 2),), "min_new_tokens": 4}, True),
+        ({"repetition_penalty": 1.1}, False),
+        ({"presence_penalty": -0.5}, False),
+        ({"frequency_penalty": 0.5}, False),
+        ({"logit_bias": {3: 1.0}}, False),
+        ({"processors": (lambda ids, logits: logits,)}, False),
+    ],
+    ids=str,
+)
+def test_who_keeps_the_order_of_logits(settings, keeps):
+    sampler = ParameterSampler.make(SamplingParameters(**settings), prompt_length=0, vocabulary=9)
+    assert sampler.keeps_order is keeps

@@ -103,17 +103,19 @@ class ParameterSampler:
 
     @classmethod
     def make(
-        cls,
-        parameters: SamplingParameters,
-        *,
-        prompt_length: int,
-        vocabulary: int,
-        end_tokens: Sequence[int] = (),
+        cls, parameters: SamplingParameters, *, prompt_length: int, vocabulary: int, end_tokens: Sequence[int] = ()
     ) -> ParameterSampler:
         """A sampler at the start of its sequence; checks the parameters' token ids and copies custom processors."""
         _check_ids("logit_bias", parameters.logit_bias, vocabulary)
         _check_ids("bad_words", [token for word in parameters.bad_words for token in word], vocabulary)
         return cls(parameters, prompt_length, vocabulary, frozenset(end_tokens), _copied(parameters.processors))
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether tokens rank as their logits do, whatever the history, but for those that are forbidden."""
+        p = self.parameters
+        moved = p.presence_penalty or p.frequency_penalty or p.logit_bias or p.processors
+        return p.repetition_penalty == 1 and not moved
 
     def branch(self, history: Sequence[int]) -> ParameterBranch:
         """The committed history as a branch."""
@@ -174,9 +176,7 @@ class ParameterBranch:
         suffix: tuple[int, ...],
         processors: tuple[Processor, ...],
     ) -> None:
-        self._sampler = sampler
-        self._history = history
-        self._suffix = suffix
+        self._sampler, self._history, self._suffix = sampler, history, suffix
         self.settled = processors
         """The custom processors after they saw this branch; before that, as its parent left them."""
 

@@ -13,6 +13,7 @@ from tests.drafters.helpers import assert_within, make, words
 from tests.enumeration import EXACT, PAIRS, gap
 from truedraft.core import Draft, Law, Session, Shape
 from truedraft.drafters.growth import BestGrowth, FixedGrowth, Growth, begin, spread
+from truedraft.errors import ParameterError
 from truedraft.toy import TabularDrafter, random_language
 from truedraft.verify import block, greedy_draft, kseq, target_only, token, traversal
 
@@ -224,3 +225,19 @@ def test_the_first_choice_of_a_greedy_session_is_the_penalised_one(shape):
     row[likeliest] = -torch.inf
     draft = full_grown(begin(make(text, **settings), shape, Law.CHOSEN), text)
     assert draft.tree.tokens[1] == int(row.argmax()) != likeliest
+
+
+@pytest.mark.parametrize("shape", [Shape.chain(3), Shape.tree(3, 2), Shape(3, 3, 7), Shape(4, 9, 20)], ids=str)
+@pytest.mark.parametrize("confidence", [0.0, 0.3])
+def test_without_the_sampler_a_tree_is_that_of_plain_sampling(shape, confidence):
+    """Ids in another order, logits in that order: the same tree as at temperature 1 with all logits in place."""
+    ids = torch.tensor([4, 0, 5, 1, 3, 2])
+    session = make([1, 2], vocabulary=V, temperature=1)
+    plain = full_grown(begin(session, shape, Law.CHOSEN, confidence=confidence), [1, 2])
+    moved = begin(session, shape, Law.CHOSEN, confidence=confidence, ids=ids)
+    assert full_grown(moved, [1, 2], lambda text: LANGUAGE(text)[ids]).tree == plain.tree
+
+
+def test_only_chosen_tokens_go_without_the_sampler():
+    with pytest.raises(ParameterError, match="sampled"):
+        begin(make([1], vocabulary=V), Shape.chain(2), Law.SAMPLED, ids=torch.arange(V))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
 from truedraft.drafters.growth import Growth, begin
+from truedraft.drafters.laws import is_greedy, law_for
 from truedraft.errors import ParameterError
 from truedraft.targets.cached import Nodes
 
@@ -119,7 +120,8 @@ class ModelDrafter:
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if min(shape.depth, shape.nodes) > 0:
                 self._meet(session, shape)
-                growth = begin(session, shape, self._law_of(session, shape), confidence=self._confidence)
+                law = law_for(shape, asked=self._law, greedy=self._greedy[session])
+                growth = begin(session, shape, law, confidence=self._confidence)
                 bets[session] = _Bet(growth, self._catch_up(session))
         while growing := {session: bet for session, bet in bets.items() if bet.growth.frontier}:
             self._grow(growing)
@@ -154,7 +156,7 @@ class ModelDrafter:
         """
         if session in self._greedy:
             return
-        self._greedy[session] = self._is_greedy(session)
+        self._greedy[session] = is_greedy(session, self._vocabulary, self._model.device)
         longest, limit = len(session.tokens) + session.ending.room, self._model.context_length
         self._model.reserve(session, shape.nodes + (longest if limit is None else min(longest, limit)))
 
@@ -186,20 +188,6 @@ class ModelDrafter:
         """Logits [F, v] to the target's number of them [F, V]: cut, or padded with tokens of probability 0."""
         short = self._vocabulary - logits.shape[-1]
         return torch.nn.functional.pad(logits, (0, short), value=-torch.inf) if short else logits
-
-    def _law_of(self, session: Session, shape: Shape) -> Law:
-        if self._law is not None and self._law is not Law.COUPLED:
-            return self._law
-        if self._greedy[session]:  # noise moves no draw that is certain
-            return Law.CHOSEN
-        if self._law is not None:
-            return self._law
-        return Law.SAMPLED if shape.width == 1 else Law.GREEDY_DRAFT
-
-    def _is_greedy(self, session: Session) -> bool:
-        """Whether the session's sampler is certain even where the logits leave almost everything open."""
-        nearly_flat = torch.arange(self._vocabulary, device=self._model.device) / self._vocabulary
-        return int(torch.count_nonzero(session.sampler.branch(session.tokens).distribution(nearly_flat))) == 1
 
     def _finish(self, bet: _Bet) -> Draft:
         draft, bet.kept = bet.growth.finish()
