@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+from importlib import resources
 
 import pytest
 import torch
@@ -142,6 +143,17 @@ def test_without_a_path_nothing_is_learned_from_requests_nor_written(tmp_path, m
         del drafter
         gc.collect()
     assert hashlib.sha256(shipping.read_bytes()).digest() == before
+
+
+def test_a_file_that_ships_is_small_whole_and_its_models_own():
+    tables = [*resources.files("truedraft.drafters").joinpath("tables").iterdir()]
+    files = [table for table in tables if table.name.endswith(".npz")]
+    assert files
+    for file in files:
+        owner = file.name.removesuffix(".npz")
+        assert shipped(owner) is not None and shipped(owner).stat().st_size < 6_000_000
+        table = open_table(owner, int(owner.split("-")[2]))
+        assert len(table) > 10_000 and table.sightings == 0
 
 
 # ── by name ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from truedraft.cli.certify import certify
 from truedraft.cli.chat import chat
+from truedraft.cli.fill_memory import fill_memory
 from truedraft.cli.find_layers import find_layers
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, plan, certify, find_layers, pull, models, lab):
+for command in (generate, chat, profile, plan, certify, find_layers, fill_memory, pull, models, lab):
     app.command()(command)
 
 

@@ -13,7 +13,7 @@ whoever makes the drafter, warm from a file or empty; it learns from sessions on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
@@ -21,7 +21,7 @@ from truedraft.drafters.bets import Bet, best_first, check_price
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
 from truedraft.errors import VocabularyError
 
-__all__ = ["RecycleDrafter", "top_shares"]
+__all__ = ["RecycleDrafter", "Shares", "Tail", "teach", "top_shares"]
 
 _ORDERS = 4
 """Tokens of the longest context."""
@@ -53,6 +53,9 @@ _TABLE_TRUST = (_trust(-0.03, 0.21), _trust(-0.93, 0.16), _trust(-1.50, 0.19), _
 
 Tail = tuple[int, ...]
 """The last tokens of a text, at most as many as the longest context has, oldest first."""
+
+Shares = tuple[list[int], list[float]]
+"""The target's likeliest tokens somewhere in a text, and their probabilities."""
 
 
 def _keys(tail: Tail) -> list[int]:
@@ -111,15 +114,12 @@ class _Memory:
             self._learn(_keys(self.tail), (token,), (1.0,))
             self._say((token,))
 
-    def follow_scores(self, emitted: Sequence[int], rows: Sequence[tuple[list[int], list[float]]]) -> None:
+    def follow_scores(self, emitted: Sequence[int], rows: Sequence[Shares]) -> None:
         """Catch up with a round: emitted token i was drawn where the target's likeliest tokens were rows[i]."""
+        if self._share:
+            teach(self._table, self.tail, emitted, rows)
         for token, (tokens, shares) in zip(emitted, rows, strict=True):
-            keys = _keys(self.tail)
-            self._learn(keys, tokens, shares)
-            if self._share:
-                whole = [round(share * ONE) for share in shares]
-                for key in keys:
-                    self._table.learn(key, tokens, whole)
+            self._learn(_keys(self.tail), tokens, shares)
             self._say((token,))
 
     def _say(self, tokens: Sequence[int]) -> None:
@@ -172,7 +172,28 @@ def _mix(found: dict[int, float], trust: float, guesses: Iterable[tuple[int, flo
         found[token] = found.get(token, 0.0) + trust * share
 
 
-def top_shares(scores: Scores, nodes: Sequence[int]) -> list[tuple[list[int], list[float]]]:
+def teach(
+    table: CountTable,
+    text: Sequence[int],
+    emitted: Sequence[int],
+    rows: Sequence[Shares],
+    *,
+    without: Collection[int] = (),
+) -> None:
+    """Let a table learn what came after a text: token i of `emitted`, drawn from rows[i].
+
+    without: keys of contexts that are not learned.
+    """
+    tail = tuple(text[-_ORDERS:])
+    for token, (tokens, shares) in zip(emitted, rows, strict=True):
+        whole = [round(share * ONE) for share in shares]
+        for key in _keys(tail):
+            if key not in without:
+                table.learn(key, tokens, whole)
+        tail = (*tail, token)[-_ORDERS:]
+
+
+def top_shares(scores: Scores, nodes: Sequence[int]) -> list[Shares]:
     """The likeliest tokens after each of these nodes, with their probabilities before any sampling processor."""
     logits = scores.logits[list(nodes)].float()
     top = logits.topk(min(WIDTH, logits.shape[-1]))
