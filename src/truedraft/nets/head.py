@@ -58,6 +58,10 @@ class Head(nn.Module, ABC):
         """
 
     @abstractmethod
+    def logits(self, out: Tensor) -> Tensor:
+        """What the net gave [..., H] to logits [..., Vd] of the draft vocabulary."""
+
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The configuration, as serving engines read it."""
 

@@ -127,12 +127,12 @@ class MedusaNet(Head):
         state = features.squeeze(-2)
         return torch.stack([block(state) for block in self.blocks], dim=-2)
 
-    def logits(self, states: Tensor) -> Tensor:
+    def logits(self, out: Tensor) -> Tensor:
         """The heads' states [..., K, H] to logits [..., K, Vd] of the draft vocabulary."""
         if self.config.one_output:
-            said: Tensor = self.lm_head(states)
+            said: Tensor = self.lm_head(out)
             return said
-        each = zip(self.lm_heads, states.unbind(-2), strict=True)
+        each = zip(self.lm_heads, out.unbind(-2), strict=True)
         return torch.stack([head(state) for head, state in each], dim=-2)
 
     def to_json(self) -> dict[str, Any]:

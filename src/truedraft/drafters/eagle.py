@@ -1,0 +1,208 @@
+"""Drafting with an EAGLE head: chains, trees of a fixed branching, and EAGLE-2's trees of the likeliest nodes.
+
+Sources: EAGLE (Li et al. 2024a), EAGLE-2's dynamic trees (Li et al. 2024b), EAGLE-3 (Li et al. 2025). The head reads
+the target's hidden states, so it can first draft once the target has read the prompt: the first round is plain. After
+every verdict its memory is continued with the target's true states of what was accepted, and with nothing it made up.
+This file refuses to know rules, and of the target it knows its hidden states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
+from truedraft.drafters.fast_head import speed_up
+from truedraft.drafters.growth import Growth, begin
+from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
+from truedraft.drafters.laws import is_greedy, keeps_order, law_for
+from truedraft.errors import ParameterError
+from truedraft.nets.eagle1 import Eagle1Net
+from truedraft.nets.eagle3 import Eagle3Net
+
+__all__ = ["EagleDrafter"]
+
+_CHUNK = 512  # slots of a text that are run at once
+
+
+@dataclass(eq=False)
+class _Bet:
+    """A draft in the making. nodes: the growth's nodes that were run last, in the order of outputs [F, H].
+
+    sight: for every node that was run, the drafted slots that its children see; their number is `slots`.
+    """
+
+    growth: Growth
+    row: HeadRow
+    ids: Tensor | None
+    outputs: Tensor
+    nodes: list[int] = field(default_factory=lambda: [0])
+    sight: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
+    slots: int = 0
+
+    def level(self) -> tuple[Part, Tensor, list[int], list[int]]:
+        """The frontier's share in the next pass, the states it reads, its tokens and its positions."""
+        growth, row = self.growth, self.row
+        frontier = list(growth.frontier)
+        parents = [growth.parent(node) for node in frontier]
+        for place, (node, parent) in enumerate(zip(frontier, parents, strict=True), start=self.slots):
+            self.sight[node] = (*self.sight[parent], place)
+        places = [self.nodes.index(parent) for parent in parents]
+        states = self.outputs if places == list(range(len(self.nodes))) else self.outputs[places]
+        start, self.slots, self.nodes = self.slots, self.slots + len(frontier), frontier
+        depths = [len(self.sight[node]) for node in frontier]
+        positions = [row.begin + row.length - 1 + depth for depth in depths]
+        part = Part(row, row.length + start, len(frontier), self._hidden(frontier))
+        return part, states, [growth.token(node) for node in frontier], positions
+
+    def _hidden(self, frontier: Sequence[int]) -> Tensor | None:
+        """Bool [F, slots]: what each node of the frontier does not see; None where each sees all drafted slots."""
+        if all(len(self.sight[node]) == self.slots for node in frontier):
+            return None
+        hidden = torch.ones(len(frontier), self.slots, dtype=torch.bool)
+        for line, node in zip(hidden.numpy(), frontier, strict=True):
+            line[list(self.sight[node])] = False
+        return hidden
+
+
+class EagleDrafter:
+    """`core.Drafter` by an EAGLE-1 or EAGLE-3 head that `share`s the target's matrices; it takes the net over.
+
+    layers: L of the target. law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else
+    chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
+    COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`.
+    """
+
+    def __init__(
+        self, net: Eagle1Net | Eagle3Net, *, layers: int, law: Law | None = None, confidence: float = 0.0
+    ) -> None:
+        if not 0 <= confidence < 1:
+            raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
+        self.taps = net.taps(layers)
+        parameter = next(net.parameters())
+        self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
+        self._ids = net.vocabulary.ids.to(self._device)
+        self._logits = speed_up(net)
+        self._law, self._confidence = law, confidence
+        self._limit = net.config.layer.max_position_embeddings
+        self._greedy: dict[Session, bool] = {}
+        self._rows: dict[Session, HeadRow] = {}
+
+    @torch.inference_mode()
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+        """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
+        rows = {}
+        for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
+            if min(shape.depth, shape.nodes) > 0 and (row := self._row(session)):
+                rows[session] = row, shape
+        if not rows:
+            return [Draft.empty(session.root) for session in sessions]
+        outputs = self._read([row for row, _ in rows.values()])
+        bets = {
+            session: self._bet(session, shape, row, output[None])
+            for (session, (row, shape)), output in zip(rows.items(), outputs, strict=True)
+        }
+        self._grow(list(bets.values()), outputs)
+        while growing := [bet for bet in bets.values() if bet.growth.frontier]:
+            self._run(growing)
+        return [
+            bets[session].growth.finish()[0] if session in bets else Draft.empty(session.root) for session in sessions
+        ]
+
+    def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
+        """Take in the target's states of the root and the accepted path, whoever drafted it."""
+        for session, verdict, score in zip(sessions, verdicts, scores, strict=True):
+            if score.features is None or session.finish is not None or len(session.tokens) > self._limit:
+                self._rows.pop(session, None)
+                continue
+            states = score.features[[0, *verdict.path]]
+            if score.prefix_features is not None and len(score.prefix_features):
+                states = torch.cat((score.prefix_features, states))
+            self._take(session, len(session.tokens) - 1 - len(states), states.to(self._dtype))
+
+    def release(self, session: Session) -> None:
+        """Free the session's memory."""
+        self._rows.pop(session, None)
+        self._greedy.pop(session, None)
+
+    def _take(self, session: Session, start: int, states: Tensor) -> None:
+        """New states of the text from position `start` on, up to its root."""
+        row = self._rows.get(session)
+        known = -1 if row is None else row.begin + len(row.tokens) - 1
+        if row is None or known != start or row.tokens != session.tokens[row.begin : start + 1]:
+            row = self._rows[session] = HeadRow(start, session.tokens[start : start + 1])
+        row.tokens += session.tokens[start + 1 :]
+        row.states.append(states)
+
+    def _row(self, session: Session) -> HeadRow | None:
+        """The session's memory; None where it is not that of the text as it is now."""
+        row = self._rows.get(session)
+        return row if row is not None and row.tokens == session.tokens[row.begin :] else None
+
+    def _fitting(self, session: Session, shape: Shape) -> Shape:
+        """The shape, no deeper than the head can read. The deepest nodes are only drawn, never read."""
+        return shape.clip(self._limit - len(session.tokens) + 1)
+
+    def _bet(self, session: Session, shape: Shape, row: HeadRow, output: Tensor) -> _Bet:
+        if session not in self._greedy:
+            self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
+        law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
+        ids = self._ids if law is Law.CHOSEN and keeps_order(session) else None
+        return _Bet(begin(session, shape, law, confidence=self._confidence, ids=ids), row, ids, output)
+
+    # ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, rows: Sequence[HeadRow]) -> Tensor:
+        """Run what rows have new states of, a chunk at a time; the outputs [B, H] of every row's last slot."""
+        waiting = {row: torch.cat(row.states) for row in rows if row.states}
+        for row in waiting:
+            row.states = []
+        while waiting:
+            outputs = self._advance(list(waiting), [states[:_CHUNK] for states in waiting.values()])
+            for row, own in zip(waiting, outputs, strict=True):
+                row.output = own[-1]
+            waiting = {row: states[_CHUNK:] for row, states in waiting.items() if len(states) > _CHUNK}
+        return torch.stack([row.output for row in rows])
+
+    def _advance(self, rows: Sequence[HeadRow], states: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Slots that read true states [n, T, Ht]; every row's outputs [n, H]."""
+        parts = [Part.text(row, len(own)) for row, own in zip(rows, states, strict=True)]
+        tokens, positions = list[int](), list[int]()
+        for part in parts:
+            first = part.start
+            tokens += part.row.tokens[first + 1 : first + 1 + part.count]
+            positions += range(part.row.begin + first, part.row.begin + first + part.count)
+        fused = self._net.fuse(states[0] if len(states) == 1 else torch.cat(list(states)))
+        outputs = self._slots(parts, fused, tokens, positions)
+        for part in parts:
+            part.row.length += part.count
+        own: Sequence[Tensor] = outputs.split([part.count for part in parts])
+        return own
+
+    def _run(self, bets: Sequence[_Bet]) -> None:
+        """One level of all trees, in one pass."""
+        levels = [bet.level() for bet in bets]
+        parts, states, tokens, positions = zip(*levels, strict=True)
+        read = states[0] if len(states) == 1 else torch.cat(states)
+        outputs = self._slots(parts, read, [*chain(*tokens)], [*chain(*positions)])
+        for bet, own in zip(bets, outputs.split([part.count for part in parts]), strict=True):
+            bet.outputs = own
+        self._grow(bets, outputs)
+
+    def _slots(self, parts: Sequence[Part], states: Tensor, tokens: list[int], positions: list[int]) -> Tensor:
+        """Outputs [N, H] of slots that read states [N, H] and tokens."""
+        places = torch.tensor([tokens, positions], device=self._device)
+        outputs: Tensor = self._net(states, places[0], places[1], PassOfHeads(parts))
+        return outputs
+
+    def _grow(self, bets: Sequence[_Bet], outputs: Tensor) -> None:
+        """Give children to every bet's frontier, from the outputs [N, H] of all."""
+        logits = self._logits(outputs)
+        if logits.dtype is torch.bfloat16:  # q is one in float32
+            logits = logits.float()
+        for bet, own in zip(bets, logits.split([len(bet.outputs) for bet in bets]), strict=True):
+            bet.growth.grow(own if bet.ids is not None else self._net.vocabulary.scatter(own))
