@@ -1,0 +1,96 @@
+"""The module of multi-token prediction (DeepSeek-V3, 2024, section 2.2): what EAGLE-1's head reads, normalised first.
+
+Slot t of a row reads the target's last hidden state f_t (after the final norm) and token t + 1 and says what the state
+at token t + 1 will be; the target's own output matrix turns that into token t + 2. One module serves every depth: where
+a draft goes on, it reads its own output in place of the target's state.
+
+    x = M [norm(embedding of x_{t+1}); norm(f_t)]          enorm, hnorm, eh_proj: the embedding stands first
+    f_{t+1} = norm(layer(x))                               norm; the layer is a whole decoder layer
+
+Such a module can be trained with its target from the start, as an auxiliary loss that is a drafter afterwards, or on a
+target that is there already. Layout: the parts have the names that DeepSeek's checkpoints give them, the layer those of
+Llama; embedding and output matrix are the target's. No engine loads such a module without its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from truedraft.errors import UnsupportedModelError
+from truedraft.nets.attention import Attend
+from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
+from truedraft.nets.head import NOTES, draw_weights
+from truedraft.nets.layers import Attention, FeedForward, LayerConfig, norm
+from truedraft.nets.vocabulary import DraftVocabulary
+
+__all__ = ["MtpNet"]
+
+_ARCHITECTURE = "MtpModule"
+_IDS = "draft_vocabulary"
+
+
+class _Layer(nn.Module):
+    """A decoder layer of Llama's."""
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__()
+        self.input_layernorm = norm(config.hidden_size, config)
+        self.self_attn = Attention(config.hidden_size, config)
+        self.post_attention_layernorm = norm(config.hidden_size, config)
+        self.mlp = FeedForward(config)
+
+    def forward(self, state: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        """States [..., H] -> [..., H]."""
+        state = state + self.self_attn(self.input_layernorm(state), rotation, attend)
+        out: Tensor = state + self.mlp(self.post_attention_layernorm(state))
+        return out
+
+
+class MtpNet(Eagle1Net):
+    """The module. A fresh one has random weights. It says nothing before `share` gave it the target's matrices."""
+
+    kind = "mtp"
+
+    def __init__(
+        self,
+        config: Eagle1Config,
+        vocabulary: DraftVocabulary | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(config, vocabulary, generator=generator)
+        layer, size = config.layer, config.layer.hidden_size
+        del self.fc
+        self.enorm, self.hnorm, self.norm = (norm(size, layer) for _ in range(3))
+        self.eh_proj = nn.Linear(2 * size, size, bias=False)
+        self.layers = nn.ModuleList([_Layer(layer)])
+        draw_weights(self, generator)
+
+    def forward(self, state: Tensor, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """States [..., H], next tokens [...] and positions [...] to the states that shall follow [..., H]."""
+        table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight
+        embedded = nn.functional.embedding(tokens, table).to(state.dtype)
+        out: Tensor = self.eh_proj(torch.cat((self.enorm(embedded), self.hnorm(state)), dim=-1))
+        rotation = self._rotary(positions)
+        for layer in self.layers:
+            out = layer(out, rotation, attend)
+        normalised: Tensor = self.norm(out)
+        return normalised
+
+    def to_json(self) -> dict[str, Any]:
+        """The sizes of its layer."""
+        return {"architectures": [_ARCHITECTURE], **self.config.layer.to_json()}
+
+    @classmethod
+    def build(cls, written: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
+        """A fresh net for a configuration and the tensors of its file."""
+        named = (written.get("architectures") or ["nothing"])[0]
+        if named != _ARCHITECTURE:
+            raise UnsupportedModelError(f"architecture is {named!r}: expected {_ARCHITECTURE}")
+        config = Eagle1Config(LayerConfig.of(written))
+        ids = (written.get(NOTES) or {}).get(_IDS)
+        return cls(config, None if ids is None else DraftVocabulary(torch.tensor(ids), config.layer.vocab_size))
