@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+from importlib import resources
 
 import pytest
 import torch
 
 from tests.drafters.helpers import make
 from tests.tiny import tiny_model
+from truedraft import build
 from truedraft.core import Shape
 from truedraft.decode import Decoder
 from truedraft.drafters import layer_search
 from truedraft.drafters.layer_search import Costs, Greedy, find_layers, measure_costs, rounds_of
 from truedraft.drafters.layer_skip import LayerSet, format_layers, layer_skip, parse_layers, shipped_layers
 from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.warm import owner_of
 from truedraft.errors import CorruptModelError, ParameterError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
@@ -168,3 +171,23 @@ def test_a_set_is_found_by_its_owner(tmp_path):
         path.write_text(damaged)
         with pytest.raises(CorruptModelError, match=r"layers\.json"):
             shipped_layers("mine", path)
+
+
+def test_sets_that_ship_are_those_of_their_models():
+    owners = json.loads(resources.files("truedraft.drafters").joinpath("tables", "layers.json").read_text("utf-8"))
+    assert owners
+    for owner in owners:
+        found = shipped_layers(owner)
+        assert found is not None and found.speedup is not None
+        assert max(found.layers) < int(owner.split("-")[1].split("x")[0])
+
+
+@pytest.mark.parametrize(("speedup", "said"), [(0.9, True), (1.2, False), (None, False)])
+def test_a_set_that_cannot_pay_is_said_when_loading(tmp_path, speedup, said):
+    model = tiny_model()
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({owner_of(model.config, None): LayerSet((0, 2), 2, speedup=speedup).to_json()}))
+    loaded = build.load(model, drafter="layer-skip", layers=path)
+    assert any("cannot pay" in note for note in loaded.notes) == said
+    drafts = loaded.decoder.drafter.propose([make([3, 4], vocabulary=V)], [Shape.chain(2)])
+    assert len(drafts[0]) == 2
