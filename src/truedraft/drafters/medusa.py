@@ -1,0 +1,140 @@
+"""Drafting with Medusa's heads: chains, and trees of what the heads guess for the next tokens, each on its own.
+
+Source: Medusa (Cai et al. 2024). No head knows what another one guessed, so all guesses come from one state and every
+node at a depth has the same children. Which of them are worth a node is known from measurements (section 3.3.2): the
+tree of the likeliest paths under each head's accuracy by rank, chosen once for a shape. Heads that were not measured
+get the likeliest paths by their own probabilities, anew in every round. The heads read the last state of the target
+that is certain, so the first round of a text is plain. This file refuses to know rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
+from truedraft.drafters.bets import best_first
+from truedraft.drafters.fast_head import speed_up
+from truedraft.drafters.growth import begin
+from truedraft.drafters.laws import is_greedy, law_for
+from truedraft.errors import ParameterError
+from truedraft.nets.medusa import MedusaNet
+
+__all__ = ["MedusaDrafter", "best_tree"]
+
+Chances = tuple[tuple[float, ...], ...]
+"""Of every head, the chance of its first, second, ... guess."""
+
+
+@lru_cache(maxsize=256)
+def best_tree(chances: Chances, shape: Shape) -> Tree:
+    """The tree of the likeliest paths within a shape when depth and rank alone decide; its tokens are ranks."""
+    return best_first(0, 0, _Ranks(chances), shape, price=0.0).draft.tree
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """`bets.Source` whose states are depths and whose tokens are ranks."""
+
+    chances: Chances
+
+    def guesses(self, state: int, least: float) -> Sequence[tuple[float, int]]:
+        return [(chance, rank) for rank, chance in enumerate(self.chances[state])] if state < len(self.chances) else []
+
+    def follow(self, state: int, token: int) -> int:
+        return state + 1
+
+
+class MedusaDrafter:
+    """`core.Drafter` by Medusa's heads; it takes the net over.
+
+    layers: L of the target. accuracies: of every head, how often its first, second, ... guess is the target's token.
+    law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED, trees
+    with a branching GREEDY_DRAFT, and trees without one CHOSEN. COUPLED shares the noise of the session's dice with
+    the coupled rule.
+    """
+
+    def __init__(
+        self,
+        net: MedusaNet,
+        *,
+        layers: int,
+        accuracies: Sequence[Sequence[float]] | None = None,
+        law: Law | None = None,
+    ) -> None:
+        if accuracies is not None and not all(row and 0 <= min(row) <= max(row) <= 1 for row in accuracies):
+            raise ParameterError(f"accuracies are {accuracies}: expected rates from 0 to 1, at least one a head")
+        self.taps = net.taps(layers)
+        parameter = next(net.parameters())
+        self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
+        self._ids = net.vocabulary.ids.to(self._device)
+        self._logits = speed_up(net)
+        self._measured = None if accuracies is None else tuple(map(tuple, accuracies))
+        self._heads = net.config.heads if accuracies is None else min(net.config.heads, len(accuracies))
+        self._law = law
+        self._greedy: dict[Session, bool] = {}
+        self._states: dict[Session, tuple[list[int], Tensor]] = {}
+
+    @torch.inference_mode()
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+        """A draft a session; empty before the target has read the prompt."""
+        fitting = [shape.clip(self._heads) for shape in shapes]
+        wanted = {
+            session: shape
+            for session, shape in zip(sessions, fitting, strict=True)
+            if min(shape.depth, shape.nodes) > 0 and self._knows(session)
+        }
+        if not wanted:
+            return [Draft.empty(session.root) for session in sessions]
+        logits = self._logits(self._net(torch.stack([self._states[session][1] for session in wanted])))
+        if logits.dtype is torch.bfloat16:  # q is one in float32
+            logits = logits.float()
+        drafts = {
+            session: self._draft(session, shape, own)
+            for (session, shape), own in zip(wanted.items(), logits, strict=True)
+        }
+        return [drafts[session] if session in drafts else Draft.empty(session.root) for session in sessions]
+
+    def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
+        """Keep the target's state of the last accepted node, whoever drafted it."""
+        for session, verdict, score in zip(sessions, verdicts, scores, strict=True):
+            if score.features is None or session.finish is not None:
+                self._states.pop(session, None)
+            else:
+                self._states[session] = list(session.tokens), score.features[verdict.last].to(self._dtype)
+
+    def release(self, session: Session) -> None:
+        """Free what is kept for the session."""
+        self._states.pop(session, None)
+        self._greedy.pop(session, None)
+
+    def _knows(self, session: Session) -> bool:
+        """Whether the state that is kept is that of the text as it is now."""
+        return session in self._states and self._states[session][0] == session.tokens
+
+    def _draft(self, session: Session, shape: Shape, logits: Tensor) -> Draft:
+        """A draft from the heads' logits [K, Vd]."""
+        if session not in self._greedy:
+            self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
+        law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
+        if law is Law.CHOSEN:
+            return self._chosen(session.root, shape, logits)
+        growth, full = begin(session, shape, law), self._net.vocabulary.scatter(logits)
+        for row in full[: shape.depth]:
+            if growth.frontier:
+                growth.grow(row.expand(len(growth.frontier), -1))
+        return growth.finish()[0]
+
+    def _chosen(self, root: int, shape: Shape, logits: Tensor) -> Draft:
+        """The best tree of the heads' likeliest tokens."""
+        width = min(max(shape.branching, default=shape.width), logits.shape[-1])
+        shares, places = logits[: shape.depth].softmax(-1).topk(width)
+        guesses: list[list[int]] = self._ids[places].tolist()
+        chances = self._measured or tuple(map(tuple, shares.tolist()))
+        tree = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape)
+        tokens = (guesses[depth - 1][rank] for depth, rank in zip(tree.depth[1:], tree.tokens[1:], strict=True))
+        return Draft(Tree((root, *tokens), tree.parents))
