@@ -16,6 +16,7 @@ from truedraft.cli.find_layers import find_layers
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
 from truedraft.cli.models import models, pull
+from truedraft.cli.train import train
 from truedraft.cli.plan import plan
 from truedraft.cli.profile import profile
 from truedraft.errors import TruedraftError
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, plan, certify, find_layers, fill_memory, pull, models, lab):
+for command in (generate, chat, profile, plan, certify, find_layers, fill_memory, pull, models, lab, train):
     app.command()(command)
 
 

@@ -1,0 +1,208 @@
+"""`truedraft train`: a drafter for a model, from the model's own answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import torch.distributed as distributed
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from truedraft.cli import options as opt
+from truedraft.cli.progress import RichProgress
+from truedraft.drafters.warm import owner_of
+from truedraft.errors import ParameterError
+from truedraft.models import DEFAULT, resolve
+from truedraft.nets.eagle3 import usual_taps
+from truedraft.targets.load import load_model, load_tokenizer
+from truedraft.training.loop import Course, Report
+from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare
+from truedraft.training.show import describe, sample
+from truedraft.training.teacher import Teacher
+
+__all__ = ["train"]
+
+_DATA, _RUN = "Data", "Run"
+
+
+def train(
+    kind: Annotated[str, typer.Argument(help="medusa, eagle1 or eagle3.")],
+    data: Annotated[Path, typer.Option("--data", help="Folder of answers (see `truedraft data`).")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the run: checkpoint, log, best head.")],
+    model: opt.ModelName = DEFAULT,
+    features: Annotated[Path | None, typer.Option("--features", help="Folder of features; data/features.")] = None,
+    vocabulary: Annotated[int, typer.Option("--vocabulary", help="Tokens that the head can say; 0: all.")] = 8192,
+    unroll: Annotated[int | None, typer.Option("--unroll", help="Draft steps, or Medusa heads.")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", help="Such as 'state + 0.1*cross-entropy'.")] = None,
+    decay: Annotated[float | None, typer.Option("--decay", help="Weight of a step to that of the one before.")] = None,
+    noise: Annotated[float | None, typer.Option("--noise", help="Width of noise on the states read.")] = None,
+    taps: Annotated[list[int] | None, typer.Option("--tap", help="A layer that EAGLE-3 reads; repeat.")] = None,
+    longest: Annotated[int, typer.Option("--longest", help="Rows are cut to so many tokens.")] = 1024,
+    prompts: Annotated[bool, typer.Option("--prompts/--answers-only", help="Learn prompts as well.")] = True,
+    held_out: Annotated[int, typer.Option("--held-out", help="Most texts that are examined.")] = 64,
+    limit: Annotated[int | None, typer.Option("--limit", help="Most rows of answers.")] = None,
+    steps: Annotated[int, typer.Option("--steps", help="Of the optimiser.", rich_help_panel=_RUN)] = 1000,
+    rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.", rich_help_panel=_RUN)] = 6e-4,
+    warmup: Annotated[int, typer.Option("--warmup", help="Steps up to the peak.", rich_help_panel=_RUN)] = 20,
+    final: Annotated[float, typer.Option("--final", help="Last rate over peak.", rich_help_panel=_RUN)] = 0.05,
+    batch: Annotated[int, typer.Option("--batch", help="Tokens of a batch.", rich_help_panel=_RUN)] = 2048,
+    accumulate: Annotated[int, typer.Option("--accumulate", help="Batches a step.", rich_help_panel=_RUN)] = 1,
+    clip: Annotated[float, typer.Option("--clip", help="Longest gradient.", rich_help_panel=_RUN)] = 1.0,
+    weight_decay: Annotated[float, typer.Option("--weight-decay", rich_help_panel=_RUN)] = 0.0,
+    bfloat16: Annotated[bool, typer.Option("--bf16", help="Products in bfloat16.", rich_help_panel=_RUN)] = False,
+    examine_every: Annotated[int, typer.Option("--examine-every", help="Steps.", rich_help_panel=_RUN)] = 100,
+    checkpoint_every: Annotated[int, typer.Option("--checkpoint-every", help="Steps.", rich_help_panel=_RUN)] = 100,
+    patience: Annotated[
+        int, typer.Option("--patience", help="Examinations without gain; 0: none.", rich_help_panel=_RUN)
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", rich_help_panel=_RUN)] = 0,
+    init_from: Annotated[Path | None, typer.Option("--init-from", help="A head to go on from.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show a row, train nothing.")] = False,
+    threads: opt.Threads = None,
+    offline: opt.Offline = False,
+) -> int:
+    """Train a drafter. Under torchrun every process takes its share of each step."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    course = Course(
+        steps=steps,
+        rate=rate,
+        warmup=warmup,
+        final=final,
+        tokens=batch,
+        accumulate=accumulate,
+        clip=clip,
+        decay=weight_decay,
+        bfloat16=bfloat16,
+        examine_every=examine_every,
+        checkpoint_every=checkpoint_every,
+        patience=patience,
+        seed=seed,
+    )
+    plan = Plan(
+        kind,
+        data,
+        features or data / "features",
+        out,
+        "",
+        course,
+        vocabulary=vocabulary,
+        steps=unroll,
+        loss=loss,
+        decay=decay,
+        noise=noise,
+        taps=tuple(taps) if taps else None,
+        longest=longest,
+        prompts=prompts,
+        held_out=held_out,
+        limit=limit,
+        start=init_from,
+    )
+    console = Console(highlight=False)
+    with _processes() as rank:
+        return _Run(model, plan, console, rank, offline=offline).go(resume=resume, dry_run=dry_run)
+
+
+@contextmanager
+def _processes() -> Iterator[int]:
+    """This process's number among those of `torchrun`; 0 alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield 0
+        return
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield distributed.get_rank()
+    finally:
+        distributed.destroy_process_group()
+
+
+class _Run:
+    """A plan carried out, with what is said about it."""
+
+    def __init__(self, model: str, plan: Plan, console: Console, rank: int, *, offline: bool) -> None:
+        with RichProgress(console) as progress:
+            self._folder = resolve(model, progress=progress, offline=offline)
+        self._tokenizer = load_tokenizer(self._folder)
+        self._console, self._rank = console, rank
+        loaded: Any = load_model(self._folder, dtype="float32", device="cpu").model
+        layers = loaded.config.get_text_config(decoder=True).num_hidden_layers
+        taps = plan.taps or (usual_taps(layers) if layers > 5 or plan.kind == "eagle3" else ())
+        self._teacher = Teacher(loaded, (*taps, layers))
+        self._plan = replace(plan, owner=owner_of(loaded.config, self._tokenizer))
+
+    def go(self, *, resume: bool, dry_run: bool) -> int:
+        prepared = prepare(self._plan, self._teacher, self._rows())
+        self._say(describe(self._plan, prepared))
+        if dry_run:
+            self._say(sample(prepared, self._tokenizer))
+            return 0
+        trainer = prepared.trainer
+        if (self._plan.folder / "checkpoint.pt").is_file() and not resume:
+            raise ParameterError(
+                f"{self._plan.folder} holds a run already: go on with --resume, or name another folder"
+            )
+        if resume and trainer.resume():
+            self._say(f"resumed at step {trainer.progress.step}")
+        self._train(prepared)
+        return 0
+
+    def _rows(self) -> Rows:
+        """All rows; features are computed by one process, and read by all."""
+        teacher = self._teacher
+        if self._plan.course.bfloat16:
+            computing: Any = load_model(self._folder, dtype="bfloat16", device="cpu").model
+            teacher = Teacher(computing, self._teacher.taps)
+        if self._rank == 0:
+            with self._bar("features", None) as advance:
+                rows = collect(self._plan, teacher, report=advance)
+        if distributed.is_initialized():
+            distributed.barrier()
+        return rows if self._rank == 0 else collect(self._plan, teacher)
+
+    def _train(self, prepared: Prepared) -> None:
+        course, trainer = self._plan.course, prepared.trainer
+        try:
+            with self._bar("training", course.steps, trainer.progress.step) as advance:
+                for report in trainer.run():
+                    advance(1)
+                    if report.tally is not None:
+                        self._say(_line(report))
+        except KeyboardInterrupt:
+            self._say(f"stopped at step {trainer.progress.step}; --resume goes on from the last checkpoint")
+            raise
+        best = trainer.progress
+        self._say(f"best: {best.best:.3f} tokens per pass at step {best.best_step}, in {self._plan.folder / 'best'}")
+
+    @contextmanager
+    def _bar(self, what: str, total: int | None, done: int = 0) -> Iterator[Any]:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        if self._rank or not self._console.is_terminal:
+            yield lambda amount: None
+            return
+        with Progress(*columns, TimeRemainingColumn(), console=self._console, transient=True) as bars:
+            task = bars.add_task(what, total=total, completed=done)
+            yield lambda amount: bars.advance(task, amount)
+
+    def _say(self, text: str) -> None:
+        if self._rank == 0:
+            self._console.print(text, soft_wrap=True, markup=False)
+
+
+def _line(report: Report) -> str:
+    """What an examination found."""
+    progress, tally = report.progress, report.tally
+    assert tally is not None
+    rates = " ".join(f"{rate:.3f}" for rate in tally.by_position)
+    speed = progress.tokens / progress.seconds if progress.seconds else 0.0
+    return (
+        f"step {progress.step}: loss {report.loss:.3f}, acceptance {rates} (first of four {tally.near_rate:.3f}), "
+        f"{tally.tokens_per_pass:.3f} tokens per pass; {progress.tokens} tokens, {speed:.0f}/s"
+    )

@@ -1,0 +1,264 @@
+"""The training loop: batches in, steps of the optimiser, examinations, checkpoints, until acceptance stops rising.
+
+One process or several (`torchrun`): every process has its own batches of a step, the gradients are added up over all,
+and each guess weighs the same wherever it was. This file refuses to know kinds of heads.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+
+from truedraft.training.acceptance import Tally
+from truedraft.training.batches import Order, collate, supervised
+from truedraft.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from truedraft.training.features import Row
+from truedraft.training.learn import Lesson, examine, learn
+from truedraft.training.record import Record
+from truedraft.training.unroll import Net
+
+__all__ = ["Course", "Material", "Report", "Trainer", "rate_at"]
+
+_BETAS = (0.9, 0.95)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run goes. steps: of the optimiser, in all. rate: its peak; warmup: steps up to it; then a cosine down to
+    `final` of it. tokens: of a batch; accumulate: batches a step and process. clip: longest gradient. decay: of weights.
+    bfloat16: products in that type, weights and their updates in float32. examine_every, checkpoint_every: steps.
+    patience: examinations without a better acceptance after which the run ends; 0 never ends it.
+    """
+
+    steps: int
+    rate: float = 6e-4
+    warmup: int = 20
+    final: float = 0.05
+    tokens: int = 2048
+    accumulate: int = 1
+    clip: float = 1.0
+    decay: float = 0.0
+    bfloat16: bool = False
+    examine_every: int = 100
+    checkpoint_every: int = 100
+    patience: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is learned, and what is examined. columns: the taps of the rows that the head reads. unroll: steps J.
+
+    prompts: learn prompts as well as answers.
+    """
+
+    rows: Sequence[Row]
+    held_out: Sequence[Row]
+    columns: tuple[int, ...]
+    unroll: int
+    prompts: bool = False
+
+    def guesses(self, row: Row) -> int:
+        """How many guesses of a row are supervised."""
+        return sum(map(len, supervised(len(row), row.prompt_length, self.unroll, prompts=self.prompts)))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step came to. tally: of the held-out texts, where the step examined them."""
+
+    progress: Progress
+    loss: float
+    rate: float
+    gradient: float
+    tally: Tally | None = None
+
+
+def rate_at(step: int, course: Course) -> float:
+    """The learning rate of a step (from 0): linear warm-up, then a cosine down to `final` of the peak."""
+    if step < course.warmup:
+        return course.rate * (step + 1) / course.warmup
+    done = (step - course.warmup) / max(1, course.steps - course.warmup)
+    return course.rate * (course.final + (1 - course.final) * (1 + math.cos(math.pi * min(1.0, done))) / 2)
+
+
+@dataclass
+class Trainer:
+    """A run in a folder: checkpoint.pt, log.csv, and the best head so far in `best`.
+
+    settings: whatever a resumed run must have in common with this one. clock: seconds.
+    """
+
+    net: Net
+    material: Material
+    lesson: Lesson
+    course: Course
+    folder: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
+        self.progress = Progress()
+        parameters = [each for each in self.net.parameters() if each.requires_grad]
+        self._parameters = parameters
+        self._optimizer = torch.optim.AdamW(
+            parameters, lr=self.course.rate, betas=_BETAS, weight_decay=self.course.decay, fused=True
+        )
+        self._order = Order(tuple(map(len, self.material.rows)), self.course.tokens, self.course.seed)
+        self._guesses = [self.material.guesses(row) for row in self.material.rows]
+        parallel = distributed.is_available() and distributed.is_initialized()
+        self._rank, self._world = (distributed.get_rank(), distributed.get_world_size()) if parallel else (0, 1)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint.pt"
+
+    def resume(self) -> bool:
+        """Go on from the folder's checkpoint; False if there is none yet."""
+        if not self._checkpoint.is_file():
+            return False
+        self.progress = load_checkpoint(
+            self._checkpoint, net=self.net, optimizer=self._optimizer, settings=self.settings
+        )
+        return True
+
+    def run(self) -> Iterator[Report]:
+        """Steps until the end, a report each. Stopping in between loses what came after the last checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record = Record(self.folder / "log.csv", step=self.progress.step) if self._rank == 0 else None
+        batches = self._batches()
+        while self.progress.step < self.course.steps and not self._is_stale:
+            began = self.clock()
+            report = self._step([next(batches) for _ in range(self._world * self.course.accumulate)])
+            self.progress.seconds += self.clock() - began
+            if self._is_due(self.course.examine_every):
+                report = self._examined(report)
+            if record is not None:
+                record.write(_line(report))
+                if self._is_due(self.course.checkpoint_every) or self._is_stale:
+                    self.save()
+            yield report
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        save_checkpoint(
+            self._checkpoint,
+            net=self.net,
+            optimizer=self._optimizer,
+            progress=self.progress,
+            settings=self.settings,
+        )
+
+    def examine(self) -> Tally:
+        """Acceptance on the held-out texts that are greedy."""
+        rows = [row for row in self.material.held_out if row.greedy]
+        order = Order(tuple(map(len, rows)), self.course.tokens)
+        tally = Tally.empty(self.material.unroll)
+        with self._precision():
+            for places in order.epoch(0):
+                batch = [rows[place] for place in places]
+                tally += examine(self.net, collate(batch, self.material.columns, self.material.unroll))
+        return tally
+
+    @property
+    def _is_stale(self) -> bool:
+        return 0 < self.course.patience <= self.progress.stale
+
+    def _is_due(self, every: int) -> bool:
+        return self.progress.step % every == 0 or self.progress.step == self.course.steps
+
+    def _precision(self) -> torch.autocast:
+        device = next(self.net.parameters()).device.type
+        return torch.autocast(device, torch.bfloat16, enabled=self.course.bfloat16)
+
+    def _batches(self) -> Iterator[list[int]]:
+        """From the place where the run is, on and on; the place moves with them."""
+        while True:
+            epoch = self._order.epoch(self.progress.epoch)
+            while self.progress.batch < len(epoch):
+                self.progress.batch += 1
+                yield epoch[self.progress.batch - 1]
+            self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
+
+    def _step(self, group: Sequence[Sequence[int]]) -> Report:
+        """One step of the optimiser, on a group of batches of which every process has its share."""
+        places = [place for batch in group for place in batch]
+        scale = 1 / sum(self._guesses[place] for place in places)
+        generator = torch.Generator().manual_seed(
+            (self.course.seed * 1_000_003 + self.progress.step) * self._world + self._rank
+        )
+        loss = 0.0
+        for batch in group[self._rank :: self._world]:
+            rows = [self.material.rows[place] for place in batch]
+            together = collate(rows, self.material.columns, self.material.unroll, prompts=self.material.prompts)
+            with self._precision():
+                loss += learn(self.net, together, self.lesson, scale=scale, generator=generator)
+        loss = self._added_up(loss)
+        rate = rate_at(self.progress.step, self.course)
+        gradient = self._move(rate)
+        self.progress.step += 1
+        self.progress.tokens += sum(self._order.lengths[place] for place in places)
+        return Report(self.progress, loss, rate, gradient)
+
+    def _added_up(self, loss: float) -> float:
+        """Loss and gradients of all processes."""
+        if self._world == 1:
+            return loss
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            distributed.all_reduce(parameter.grad)
+        together = torch.tensor(loss, dtype=torch.float64)
+        distributed.all_reduce(together)
+        return float(together)
+
+    def _move(self, rate: float) -> float:
+        """One step down; returns the length of the gradient before it was clipped."""
+        length = torch.nn.utils.clip_grad_norm_(self._parameters, self.course.clip)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return float(length)
+
+    def _examined(self, report: Report) -> Report:
+        """The report with acceptance; the best head is kept."""
+        tally = self.examine()
+        if tally.tokens_per_pass > self.progress.best:
+            self.progress.best, self.progress.best_step, self.progress.stale = (
+                tally.tokens_per_pass,
+                self.progress.step,
+                0,
+            )
+            if self._rank == 0:
+                self.net.save(self.folder / "best", dtype=torch.bfloat16)
+        else:
+            self.progress.stale += 1
+        return Report(self.progress, report.loss, report.rate, report.gradient, tally)
+
+
+def _line(report: Report) -> dict[str, object]:
+    """A report for the log."""
+    progress, tally = report.progress, report.tally
+    line: dict[str, object] = {
+        "step": progress.step,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 2),
+        "loss": f"{report.loss:.5f}",
+        "rate": f"{report.rate:.3e}",
+        "gradient": f"{report.gradient:.4f}",
+    }
+    if tally is not None:
+        line |= {
+            "tokens_per_pass": f"{tally.tokens_per_pass:.4f}",
+            "near": f"{tally.near_rate:.4f}",
+            "acceptance": " ".join(f"{rate:.4f}" for rate in tally.by_position),
+        }
+    return line

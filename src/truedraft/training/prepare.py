@@ -1,0 +1,183 @@
+"""From a folder of answers to a run that is ready to start: rows with features, a draft vocabulary, a net, a lesson.
+
+answers ─▶ features on disk ─▶ rows ─┬─▶ held-out texts, by the names of rows, so that more answers change nothing
+                                     └─▶ training rows ─▶ token counts ─▶ draft vocabulary
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truedraft.errors import ParameterError
+from truedraft.nets.vocabulary import DraftVocabulary
+from truedraft.training.features import FeatureKind, Row, compute_features, load_rows, shards_of
+from truedraft.training.learn import Lesson
+from truedraft.training.loop import Course, Material, Trainer
+from truedraft.training.losses import Objective
+from truedraft.training.recipes import RECIPES, Recipe, Size
+from truedraft.training.teacher import Teacher
+from truedraft.training.unroll import Net
+
+__all__ = ["Plan", "Prepared", "Rows", "choose_vocabulary", "collect", "prepare"]
+
+_SHARE = 32
+"""One row of so many is held out, as long as there are fewer than wanted."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train, as a user says it; None is what is usual for the kind. owner: names the target.
+
+    vocabulary: tokens that the head can say, 0 for all. prompts: learn those as well as answers. held_out: most texts
+    that are examined. limit: most rows of answers. start: a folder with a head of the same kind to go on from.
+    """
+
+    kind: str
+    answers: Path
+    features: Path
+    folder: Path
+    owner: str
+    course: Course
+    vocabulary: int = 8192
+    steps: int | None = None
+    loss: str | None = None
+    decay: float | None = None
+    noise: float | None = None
+    taps: tuple[int, ...] | None = None
+    longest: int = 1024
+    prompts: bool = True
+    held_out: int = 64
+    limit: int | None = None
+    start: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in RECIPES:
+            raise ParameterError(f"kind is {self.kind!r}: expected one of {', '.join(RECIPES)}")
+        for name in ("steps", "longest", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ParameterError(f"{name} is {value}: expected at least 1")
+
+    @property
+    def recipe(self) -> Recipe:
+        """The kind's recipe, with what the user said instead."""
+        usual = RECIPES[self.kind]
+        said = {name: getattr(self, name) for name in ("steps", "loss", "decay", "noise")}
+        return replace(usual, **{name: value for name, value in said.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of answers, with those held out apart. dropped: rows without a supervised token."""
+
+    training: tuple[Row, ...]
+    held_out: tuple[Row, ...]
+    dropped: int = 0
+
+
+def collect(plan: Plan, teacher: Teacher, *, report: Callable[[int], None] = lambda tokens: None) -> Rows:
+    """All rows of the plan's answers, features computed where they are missing.
+
+    Raises `ParameterError` if nothing is left to learn from.
+    """
+    kind = FeatureKind(plan.owner, teacher.taps, teacher.hidden_size, plan.longest)
+    rows: list[Row] = []
+    for shard in shards_of(plan.answers):
+        if plan.limit is None or len(rows) < plan.limit:
+            compute_features(teacher, shard, plan.features, kind=kind, report=report)
+            rows += load_rows(shard, plan.features, kind)
+    return _divided(rows[: plan.limit], plan)
+
+
+def _divided(rows: Sequence[Row], plan: Plan) -> Rows:
+    """Rows to learn and rows to examine; those without a supervised guess are dropped and counted."""
+    material = Material((), (), (), 1, plan.prompts)
+    useful = [row for row in rows if material.guesses(row) > 0]
+    held_out = [row for row in useful if row.greedy and zlib.crc32(row.id.encode()) % _SHARE == 0][: plan.held_out]
+    apart = set(map(id, held_out))
+    training = [row for row in useful if id(row) not in apart]
+    if not training:
+        raise ParameterError(
+            f"{plan.answers} has {len(rows)} rows and nothing to learn: answers are empty, or begin beyond the "
+            f"{plan.longest} tokens that rows are cut to"
+        )
+    return Rows(tuple(training), tuple(held_out), len(rows) - len(useful))
+
+
+def choose_vocabulary(rows: Sequence[Row], size: int, count: int) -> tuple[DraftVocabulary, Tensor]:
+    """The `count` most frequent tokens of the answers, and the answers' token counts [size].
+
+    Tokens that no answer has are ranked by the prompts, then by their ids. count 0 takes all.
+    """
+    answers, prompts = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+    for row in rows:
+        for counts, part in ((prompts, row.tokens[: row.prompt_length]), (answers, row.tokens[row.prompt_length :])):
+            counts.index_add_(0, part, torch.ones(len(part), dtype=torch.float64))
+    if not 0 < count < size:
+        return DraftVocabulary.full(size), answers
+    return DraftVocabulary.frequent(answers + prompts / (1 + prompts.sum()), count), answers
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready. coverage: the share of held-out answer tokens that the head can say."""
+
+    trainer: Trainer
+    rows: Rows
+    coverage: float
+
+
+def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
+    """The run of a plan. Raises `ParameterError` for a plan that contradicts itself or the head it starts from."""
+    recipe, size = plan.recipe, teacher.output_size
+    vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary)
+    net = _net(plan, teacher, recipe, vocabulary)
+    columns = _columns(net, teacher)
+    material = Material(rows.training, rows.held_out, columns, recipe.steps, plan.prompts)
+    output = teacher.output(None if net.vocabulary.is_full else net.vocabulary.ids)
+    lesson = Lesson(Objective.parse(recipe.loss), output, recipe.decay, recipe.noise)
+    trainer = Trainer(net, material, lesson, plan.course, plan.folder, settings=_settings(plan, net, rows, columns))
+    _, held_out = choose_vocabulary(rows.held_out or rows.training, size, 0)
+    return Prepared(trainer, rows, net.vocabulary.coverage(held_out))
+
+
+def _net(plan: Plan, teacher: Teacher, recipe: Recipe, vocabulary: DraftVocabulary) -> Net:
+    """A fresh head, or the one that the run goes on from, with its own vocabulary."""
+    embedding, output = teacher.embedding_matrix, teacher.output_matrix
+    if plan.start is None:
+        config = teacher.model.config
+        net = recipe.make(Size(config, output, vocabulary, recipe.steps, plan.taps, plan.course.seed))
+    else:
+        net = recipe.load(plan.start)
+    net.share(embedding, output)
+    return net.train()
+
+
+def _columns(net: Net, teacher: Teacher) -> tuple[int, ...]:
+    """Where the taps of a head are among those of the features."""
+    taps = net.taps(teacher.layers)
+    if missing := [tap for tap in taps if tap not in teacher.taps]:
+        raise ParameterError(f"the head reads tap {missing[0]}, and features are of taps {teacher.taps}: name its taps")
+    return tuple(teacher.taps.index(tap) for tap in taps)
+
+
+def _settings(plan: Plan, net: Net, rows: Rows, columns: tuple[int, ...]) -> dict[str, Any]:
+    """What a resumed run must have in common with the one that it resumes."""
+    recipe, course = plan.recipe, plan.course
+    return {
+        "kind": plan.kind,
+        "target": plan.owner,
+        "vocabulary": zlib.crc32(net.vocabulary.ids.numpy().tobytes()),
+        "data": [len(rows.training), sum(map(len, rows.training)), plan.longest],
+        "taps": list(columns),
+        "loss": [str(Objective.parse(recipe.loss)), recipe.steps, recipe.decay, recipe.noise, plan.prompts],
+        "course": [course.steps, course.rate, course.warmup, course.final, course.tokens, course.accumulate],
+        "numbers": [course.seed, course.clip, course.decay, course.bfloat16],
+    }
