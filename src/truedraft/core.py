@@ -515,7 +515,7 @@ class Target(Protocol):
     """The model whose text is written. It keeps a cache row per session, made on first sight."""
 
     def require(self, texts: int, length: int) -> None:
-        """Raise `OutOfMemoryError` if so many texts of so many tokens would not fit at once, else make room for them."""
+        """Raise `OutOfMemoryError` if so many texts of so many tokens would not fit at once, else make room."""
         ...
 
     def score(self, sessions: Sequence[Session], trees: Sequence[Tree], taps: Sequence[int]) -> list[Scores]:

@@ -135,11 +135,12 @@ class ParameterSampler:
         """Logits [V] to probabilities [V]; the processors are called and may change."""
         row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
         row = self._processed(row, history, processors)
-        top = row.max()
-        if not math.isfinite(top):
-            raise _hopeless(float(top))
         if self.parameters.greedy:
-            return one_hot(int(row.argmax()), row)
+            best = _first_largest(row)
+            _check_hope(float(row[best]))
+            return one_hot(best, row)
+        top = row.max()
+        _check_hope(float(top))
         return _truncated(torch.softmax((row - top) / self.parameters.temperature, 0), self.parameters)
 
     def _processed(self, row: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
@@ -221,6 +222,11 @@ class NodeDistributions:
         return self._branches[node]
 
 
+def _first_largest(row: Tensor) -> int:
+    """The first index of the largest of logits [V]; that of a number that is none, if there is one."""
+    return int(row.detach().numpy().argmax()) if row.device.type == "cpu" else int(row.argmax())
+
+
 def one_hot(token: int, like: Tensor) -> Tensor:
     """Probabilities [V] with all mass on one token; dtype and device of `like` [V]."""
     row = torch.zeros_like(like)
@@ -293,8 +299,9 @@ def _check_ids(name: str, ids: Any, vocabulary: int) -> None:
             raise ParameterError(f"{name} names token {token}: expected an id from 0 to {vocabulary - 1}")
 
 
-def _hopeless(top: float) -> ParameterError | UnsupportedModelError:
-    """The exception for logits from which no token can be drawn."""
+def _check_hope(top: float) -> None:
+    """Raise for logits from which no token can be drawn, given the largest."""
     if top == -math.inf:
-        return ParameterError("the sampling parameters forbid every token; relax logit_bias, bad_words or processors")
-    return UnsupportedModelError(f"the model's largest logit is {top}: expected a finite number; try dtype float32")
+        raise ParameterError("the sampling parameters forbid every token; relax logit_bias, bad_words or processors")
+    if not math.isfinite(top):
+        raise UnsupportedModelError(f"the model's largest logit is {top}: expected a finite number; try dtype float32")

@@ -18,6 +18,7 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets.activations import even_activations
 from truedraft.targets.attention import PLAIN, Layout, register
 from truedraft.targets.exact import HeadCount, find_layout
+from truedraft.targets.lean import make_lean
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings, why_not
 from truedraft.targets.products import Form, Stopwatch, Trial, form_of, try_out
@@ -71,7 +72,9 @@ def prepare(model: PreTrainedModel, *, exact: bool | None = None, stopwatch: Sto
     if becomes_exact:
         even_activations(model)
     if survey.heads and model.dtype is torch.float32:
-        model.set_attn_implementation(register(layout if becomes_exact and layout else PLAIN))
+        chosen = layout if becomes_exact and layout else PLAIN
+        model.set_attn_implementation(register(chosen))
+        make_lean(model, chosen)
     return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,))
 
 

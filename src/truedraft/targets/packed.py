@@ -40,8 +40,7 @@ class Product:
         """x [..., in] -> [..., out]."""
         count = x.numel() // self.inputs
         if 0 < count < self.rows:
-            padded = x.new_zeros(self.rows, self.inputs)
-            padded[:count] = x.reshape(count, self.inputs)
+            padded = nn.functional.pad(x.reshape(count, self.inputs), (0, 0, 0, self.rows - count))
             return self._multiply(padded)[:count].view(*x.shape[:-1], self.outputs)
         return self._multiply(x)
 

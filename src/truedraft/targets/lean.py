@@ -1,0 +1,133 @@
+"""Decoder layers of the Llama kind, computed in few operations.
+
+A small model's pass is a hundred products and a thousand small operations, and on a CPU each of the small ones costs
+microseconds of Python before it does anything. The formulas are those of transformers; what is left out are calls:
+queries, keys and values stay one tensor until they are rotated, gate and up until they are multiplied, and attention
+is reached without a look-up. This file knows the layers whose formulas these are, by their classes, and no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
+
+from truedraft.targets.attention import PLAIN, Heads, Layout, Scoring, attend
+from truedraft.targets.packed import PackedLinear
+from truedraft.targets.passes import current
+
+__all__ = ["make_lean"]
+
+
+class _Lean(nn.Module):
+    """The forward of a decoder layer. Its weights, and all else, are the layer's own."""
+
+    layout: Layout = PLAIN
+    self_attn: Any
+    mlp: Any
+    input_layernorm: Any
+    post_attention_layernorm: Any
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        cache: Any = None,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces."""
+        what = current()
+        if cache is None or position_embeddings is None or what is None:
+            result: Tensor = super().forward(
+                hidden_states,
+                attention_mask=attention_mask,
+                cache=cache,
+                position_embeddings=position_embeddings,
+                **options,
+            )
+            return result
+        attention, mlp = self.self_attn, self.mlp
+        query, keys, values = _projected(attention, _normed(self.input_layernorm, hidden_states), position_embeddings)
+        keys, values = cache.update(keys, values, attention.layer_idx)
+        scoring = Scoring(attention.scaling, self.layout)
+        mixed = attend(Heads(query, keys, values, attention_mask), scoring, spans=what.spans)
+        hidden = hidden_states + attention.o_proj(mixed.flatten(2))
+        gate_up = _together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
+        gate, up = gate_up.chunk(2, -1)
+        output: Tensor = mlp.down_proj(mlp.act_fn(gate) * up)
+        return hidden + output
+
+
+def _projected(attention: Any, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries [B, H, W, D] and keys [B, G, W, D], and values [B, G, W, D], of inputs [B, W, ...].
+
+    Source: Su et al. 2021, "RoFormer", in the layout of two halves.
+    """
+    layers = (attention.q_proj, attention.k_proj, attention.v_proj)
+    dim = attention.head_dim
+    queries, groups = layers[0].out_features // dim, layers[1].out_features // dim
+    heads = _together(layers, x).unflatten(-1, (-1, dim))
+    turning, values = heads[:, :, : queries + groups], heads[:, :, queries + groups :]
+    if hasattr(attention, "q_norm"):
+        parts = turning.split([queries, groups], 2)
+        turning = torch.cat([_normed(attention.q_norm, parts[0]), _normed(attention.k_norm, parts[1])], 2)
+    cos, sin = (part.unsqueeze(2) for part in rotation)
+    half = dim // 2
+    across = torch.cat((turning[..., half:].neg(), turning[..., :half]), -1)
+    turned = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
+    return turned[:, :queries], turned[:, queries:], values.transpose(1, 2)
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    """x [..., D] over its root mean square (Zhang and Sennrich 2019), times the norm's weight."""
+    return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+def _together(layers: Sequence[Any], x: Tensor) -> Tensor:
+    """The outputs of layers with the same input one behind the other, [..., sum of their widths]."""
+    product = layers[0].product if isinstance(layers[0], PackedLinear) else None
+    if product is not None and product.outputs == sum(layer.out_features for layer in layers):
+        outputs: Tensor = product(x)
+        return outputs
+    return torch.cat([layer(x) for layer in layers], -1)
+
+
+class _LeanLlama(_Lean, LlamaDecoderLayer):
+    pass
+
+
+class _LeanMistral(_Lean, MistralDecoderLayer):
+    pass
+
+
+class _LeanQwen2(_Lean, Qwen2DecoderLayer):
+    pass
+
+
+class _LeanQwen3(_Lean, Qwen3DecoderLayer):
+    pass
+
+
+_LEAN: Mapping[type, type] = {
+    LlamaDecoderLayer: _LeanLlama,
+    MistralDecoderLayer: _LeanMistral,
+    Qwen2DecoderLayer: _LeanQwen2,
+    Qwen3DecoderLayer: _LeanQwen3,
+}
+
+
+def make_lean(model: nn.Module, layout: Layout) -> int:
+    """Make the layers of known classes lean, in place, with attention of this layout; returns how many."""
+    layers = [module for module in model.modules() if type(module) in _LEAN]
+    for layer in layers:
+        layer.__class__ = _LEAN[type(layer)]
+        layer.layout = layout  # type: ignore[assignment]
+    return len(layers)

@@ -1,0 +1,68 @@
+"""Lean layers compute what the layers of transformers compute, in the same places."""
+
+import pytest
+import torch
+
+from tests.targets.reference import text
+from tests.tiny import FAMILIES, tiny_model
+from truedraft.targets.attention import PLAIN, register
+from truedraft.targets.cached import CachedModel, Nodes
+from truedraft.targets.lean import make_lean
+
+LEAN = {"llama", "mistral", "qwen2", "qwen3"}
+
+
+def lean_model(family, **changes):
+    model = tiny_model(family, **changes)
+    model.set_attn_implementation(register(PLAIN))
+    return model, make_lean(model, PLAIN)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_of_known_classes_become_lean(family):
+    model, count = lean_model(family)
+    assert count == (model.config.num_hidden_layers if family in LEAN else 0)
+    assert make_lean(model, PLAIN) == 0
+
+
+@pytest.mark.parametrize("family", sorted(LEAN))
+@pytest.mark.parametrize("nodes", [Nodes.chain([7, 8, 9]), Nodes((7, 8, 9, 10), (-1, 0, 0, 1))])
+@torch.inference_mode()
+def test_scores_and_features_are_those_of_transformers(family, nodes):
+    plain, (lean, _) = CachedModel(tiny_model(family)), lean_model(family)
+    lean = CachedModel(lean)
+    taps = (0, 1, 3)
+    for model in (plain, lean):
+        model.read("a", text(21))
+        model.read("b", text(5))
+    expected = plain.extend(["a", "b"], [nodes, Nodes.chain([3])], taps)
+    found = lean.extend(["a", "b"], [nodes, Nodes.chain([3])], taps)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one.logits, other.logits, atol=2e-4)
+        assert torch.allclose(one.features, other.features, atol=2e-4)
+
+
+@pytest.mark.parametrize("family", sorted(LEAN))
+@torch.inference_mode()
+def test_a_pass_without_our_cache_is_transformers_own(family):
+    plain, (lean, _) = tiny_model(family, attention="eager"), lean_model(family)
+    lean.set_attn_implementation("eager")
+    ids = torch.tensor([text(12)])
+    assert torch.equal(lean(ids, use_cache=False).logits, plain(ids, use_cache=False).logits)
+
+
+def test_every_part_of_a_layer_counts():
+    """A layer that left out a weight would agree with transformers only if that weight did nothing."""
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "layernorm", "q_norm"):
+        model, _ = lean_model("qwen3")
+        cached = CachedModel(model)
+        before = _logits(cached)
+        with torch.no_grad():
+            next(p for key, p in model.named_parameters() if name in key).mul_(1.5).add_(0.01)
+        assert not torch.allclose(_logits(CachedModel(model)), before, atol=1e-4), name
+
+
+@torch.inference_mode()
+def _logits(cached):
+    cached.read("a", text(9))
+    return cached.extend(["a"], [Nodes.chain([4])])[0].logits
