@@ -185,12 +185,17 @@ def warm_up(models: Iterable[Model]) -> None:
 
 
 def answer(model: Model, text: str, tokens: int, temperature: float) -> Row:
-    """One answer and what it took; end tokens are ignored, so that all answers are equally long."""
-    messages = [{"role": "user", "content": text}] if model.facts.tokenizer.chat_template else text
+    """One answer and what it took."""
+    prompt = [{"role": "user", "content": text}] if model.facts.tokenizer.chat_template else text
+    return answer_ids(model, prompt, tokens, temperature)
+
+
+def answer_ids(model: Model, prompt: Any, tokens: int, temperature: float) -> Row:
+    """The same for messages or token ids; end tokens are ignored, so that all answers are equally long."""
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
     levels, first = 0, None
     start = time.perf_counter()
-    with model.stream(messages, **options) as stream:
+    with model.stream(prompt, **options) as stream:
         for chunk in stream:
             levels += max(chunk.round.draft.tree.depth)
             if first is None:
