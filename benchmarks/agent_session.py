@@ -5,7 +5,8 @@
     python benchmarks/agent_session.py --files 2 --turns 3 --tokens 48 --json session.json
 
 Every turn asks for each of the files once more, with another wish, in a request of its own: nothing of the turns before
-is in its prompt. What a turn's answers share with those of earlier turns only a drafter that remembers them can know. All arms answer a request one after another, in an order that rotates; the first turn fills the indexes.
+is in its prompt. What a turn's answers share with those of earlier turns only a drafter that remembers them can know.
+All arms answer a request one after another, in an order that rotates; the first turn fills the indexes.
 """
 
 from __future__ import annotations
