@@ -105,3 +105,27 @@ def test_another_heads_folder_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CorruptModelError, match="hidden_size"):
         MtpNet.load(tmp_path)
+
+
+def test_it_can_start_as_the_targets_last_layer():
+    net = MtpNet(Eagle1Config.like(TARGET.config)).double()
+    last = TARGET.model.layers[-1]
+    assert net.start_from(last, TARGET.model.norm)
+    assert torch.equal(net.layers[0].mlp.up_proj.weight, last.mlp.up_proj.weight)
+    assert torch.equal(net.norm.weight, TARGET.model.norm.weight)
+    state = torch.randn(1, 32, dtype=torch.float64)
+    read = net.eh_proj(torch.cat((torch.zeros_like(state), net.hnorm(state)), -1))
+    assert torch.allclose(read, net.hnorm(state), atol=0.5) and not torch.allclose(read, 0 * state, atol=0.5)
+    other = tiny_model("gpt2")
+    assert not net.start_from(other.transformer.h[-1], other.transformer.ln_f)
+
+
+def test_followed_matrices_receive_gradients():
+    model = tiny_model(seed=1, dtype=torch.float64).requires_grad_(True)
+    net = tiny_mtp(model).requires_grad_(True)
+    names = set(net.state_dict())
+    net.follow(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    state, tokens, positions = inputs_of(net)
+    net.logits(net(state, tokens, positions, Causal())).logsumexp(-1).mean().backward()
+    assert model.get_input_embeddings().weight.grad.abs().sum() > 0
+    assert set(net.state_dict()) == names

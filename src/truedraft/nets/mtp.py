@@ -70,6 +70,28 @@ class MtpNet(Eagle1Net):
         self.layers = nn.ModuleList([_Layer(layer)])
         draw_weights(self, generator)
 
+    def follow(self, embedding: Tensor, head: Tensor) -> None:
+        """Share the target's matrices so that gradients reach them: for one step of training both together.
+
+        The whole draft vocabulary is needed for that.
+        """
+        self._embedding, self._head = embedding.view_as(embedding), head.view_as(head)
+
+    @torch.no_grad()
+    def start_from(self, layer: nn.Module, final_norm: nn.Module) -> bool:
+        """Take over the weights of the target's last layer and final norm, and at first read its states alone.
+
+        Returns False, and changes nothing, if that layer is not of this kind.
+        """
+        mine, theirs = self.layers[0].state_dict(), layer.state_dict()
+        if {name: each.shape for name, each in mine.items()} != {name: each.shape for name, each in theirs.items()}:
+            return False
+        self.layers[0].load_state_dict(theirs)
+        self.norm.load_state_dict(final_norm.state_dict())
+        size = self.target_size
+        self.eh_proj.weight[:, size:] += torch.eye(size)
+        return True
+
     def forward(self, state: Tensor, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """States [..., H], next tokens [...] and positions [...] to the states that shall follow [..., H]."""
         table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight

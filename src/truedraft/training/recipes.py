@@ -3,6 +3,7 @@
 medusa    heads at one state          next token                      (Cai et al. 2024, Medusa-1)
 eagle1    one step, noise             state + 0.1 * cross-entropy     (Li et al. 2024)
 eagle3    several steps of its own    cross-entropy, step j by 0.8^j  (Li et al. 2025)
+mtp       the same                    the same; it starts as a copy of the target's last layer
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Config, Eagle3Net
 from truedraft.nets.medusa import MedusaConfig, MedusaNet
+from truedraft.nets.mtp import MtpNet
 from truedraft.nets.vocabulary import DraftVocabulary
 from truedraft.training.unroll import Net
 
@@ -26,7 +29,7 @@ __all__ = ["RECIPES", "Recipe", "Size"]
 class Size:
     """What a fresh head is made from. config: of the target; output [V, H]: its output matrix. steps: J.
 
-    taps: those of EAGLE-3, None for the usual ones.
+    taps: those of EAGLE-3, None for the usual ones. last: the target's last layer and its final norm.
     """
 
     config: Any
@@ -35,6 +38,7 @@ class Size:
     steps: int
     taps: tuple[int, ...] | None = None
     seed: int = 0
+    last: tuple[nn.Module, nn.Module] | None = None
 
     @property
     def generator(self) -> torch.Generator:
@@ -73,9 +77,18 @@ def _medusa(size: Size) -> Net:
     return net
 
 
+def _mtp(size: Size) -> Net:
+    config = Eagle1Config.like(size.config, vocabulary=size.vocabulary.size)
+    net = MtpNet(config, size.vocabulary, generator=size.generator)
+    if size.last is not None:
+        net.start_from(*size.last)
+    return net
+
+
 RECIPES: Mapping[str, Recipe] = {
     "medusa": Recipe(_medusa, MedusaNet.load, steps=4, loss="next-token"),
     "eagle1": Recipe(_eagle1, Eagle1Net.load, steps=1, loss="state + 0.1*cross-entropy", noise=0.2),
     "eagle3": Recipe(_eagle3, Eagle3Net.load, steps=4, loss="cross-entropy"),
+    "mtp": Recipe(_mtp, MtpNet.load, steps=3, loss="cross-entropy"),
 }
 """By kind."""

@@ -61,6 +61,13 @@ class Teacher:
         """V, the number of logits."""
         return len(self.output_matrix)
 
+    @property
+    def last_layer(self) -> tuple[nn.Module, nn.Module] | None:
+        """The last decoder layer and the norm behind it; None where the model does not call them so."""
+        decoder: Any = self.model.get_decoder()
+        layers, final = getattr(decoder, "layers", None), getattr(decoder, "norm", None)
+        return None if layers is None or final is None else (layers[-1], final)
+
     @torch.no_grad()
     def features(self, tokens: Tensor) -> Tensor:
         """tokens [B, T], padded on the right or not at all, to features [B, T, taps, H]."""
