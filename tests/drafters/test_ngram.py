@@ -160,7 +160,7 @@ def test_long_matches_earn_long_drafts():
     for known in (1, 2, 4, 8):
         session = make([*range(10 - known, 10), *noise, *range(200, 210), *range(10 - known, 10)])
         lengths.append(len(drafter.propose([session], [Shape.chain(30)])[0]))
-    assert lengths[0] == 1
+    assert lengths[0] <= 2
     assert lengths == sorted(set(lengths))
     assert lengths[-1] > 20
 

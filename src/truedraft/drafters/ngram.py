@@ -109,7 +109,7 @@ class NgramDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.15) -> None:
+    def __init__(self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.12) -> None:
         if not 1 <= shortest <= longest:
             raise ParameterError(f"n-grams from {shortest} to {longest}: expected 1 <= shortest <= longest")
         if matches < 1:
