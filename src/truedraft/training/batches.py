@@ -10,8 +10,8 @@ token t; its step j guesses token t + 2 + j, and learns it from what the target 
     slot t = 2, step 0                  f2 ▶   (x3)  x4
     Medusa: head j + 1 is step j; all of them read f1 alone
 
-A guess is supervised if its token exists and, unless prompts are learned too, belongs to the answer. So the first
-answer token is guessed from slot `prompt_length - 2`, as it is at run time, and the last one is the last that is guessed.
+A guess is supervised if its token exists and, unless prompts are learned too, belongs to the answer. So the first token
+of an answer is guessed from slot `prompt_length - 2`, as at run time, and its last one is the last that is guessed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class Batch:
     inputs: Tensor
     last: Tensor
     spans: tuple[tuple[Span, ...], ...]
-    lengths: tuple[int, ...]
-    prompt_lengths: tuple[int, ...]
 
     @property
     def guesses(self) -> int:
@@ -82,14 +80,16 @@ class Span:
         return slice(self.first + self.step + 2, self.last + self.step + 2)
 
 
-def supervised(length: int, prompt_length: int, steps: int, *, prompts: bool = False) -> list[Span]:
-    """The supervised slots of a row, a span a step; prompts: learn those as well as answers."""
-    begin = 0 if prompts else prompt_length
+def supervised(length: int, begin: int, steps: int) -> list[Span]:
+    """The supervised slots of a row, a span a step. begin: the first token that is guessed, usually the answer's."""
     return [Span(step, max(0, begin - step - 2), max(0, length - step - 2)) for step in range(steps)]
 
 
-def collate(rows: Sequence[Row], columns: Sequence[int], steps: int, *, prompts: bool = False) -> Batch:
-    """Rows to a batch. columns: which of the rows' taps a head reads; their last tap gives the target's logits."""
+def collate(rows: Sequence[Row], columns: Sequence[int], steps: int, *, begin: int | None = None) -> Batch:
+    """Rows to a batch. columns: which of the rows' taps a head reads; their last tap gives the target's logits.
+
+    begin: the first token that is guessed; None is where a row's answer begins.
+    """
     width = max(map(len, rows))
     taps, hidden = rows[0].features.shape[1:]
     features = rows[0].features.new_zeros(len(rows), width, taps, hidden)
@@ -100,9 +100,7 @@ def collate(rows: Sequence[Row], columns: Sequence[int], steps: int, *, prompts:
         tokens,
         features[:, :, list(columns)],
         features[:, :, -1],
-        tuple(tuple(supervised(len(row), row.prompt_length, steps, prompts=prompts)) for row in rows),
-        tuple(map(len, rows)),
-        tuple(row.prompt_length for row in rows),
+        tuple(tuple(supervised(len(row), row.prompt_length if begin is None else begin, steps)) for row in rows),
     )
 
 

@@ -22,6 +22,7 @@ from truedraft.training.checkpoint import Progress, load_checkpoint, save_checkp
 from truedraft.training.features import Row
 from truedraft.training.learn import Lesson, examine, learn
 from truedraft.training.record import Record
+from truedraft.training.scaling import EvenInputs
 from truedraft.training.unroll import Net
 
 __all__ = ["Course", "Material", "Report", "Trainer", "rate_at"]
@@ -32,7 +33,7 @@ _BETAS = (0.9, 0.95)
 @dataclass(frozen=True)
 class Course:
     """How a run goes. steps: of the optimiser, in all. rate: its peak; warmup: steps up to it; then a cosine down to
-    `final` of it. tokens: of a batch; accumulate: batches a step and process. clip: longest gradient. decay: of weights.
+    `final` of it. tokens: of a batch; accumulate: batches a step and process. clip: longest gradient. decay: weights'.
     bfloat16: products in that type, weights and their updates in float32. examine_every, checkpoint_every: steps.
     patience: examinations without a better acceptance after which the run ends; 0 never ends it.
     """
@@ -56,18 +57,19 @@ class Course:
 class Material:
     """What is learned, and what is examined. columns: the taps of the rows that the head reads. unroll: steps J.
 
-    prompts: learn prompts as well as answers.
+    begin: the first token of every row that is guessed; None is where its answer begins.
     """
 
     rows: Sequence[Row]
     held_out: Sequence[Row]
     columns: tuple[int, ...]
     unroll: int
-    prompts: bool = False
+    begin: int | None = None
 
     def guesses(self, row: Row) -> int:
         """How many guesses of a row are supervised."""
-        return sum(map(len, supervised(len(row), row.prompt_length, self.unroll, prompts=self.prompts)))
+        begin = row.prompt_length if self.begin is None else self.begin
+        return sum(map(len, supervised(len(row), begin, self.unroll)))
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Trainer:
     lesson: Lesson
     course: Course
     folder: Path
+    inputs: EvenInputs
     settings: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
 
@@ -197,7 +200,7 @@ class Trainer:
         loss = 0.0
         for batch in group[self._rank :: self._world]:
             rows = [self.material.rows[place] for place in batch]
-            together = collate(rows, self.material.columns, self.material.unroll, prompts=self.material.prompts)
+            together = collate(rows, self.material.columns, self.material.unroll, begin=self.material.begin)
             with self._precision():
                 loss += learn(self.net, together, self.lesson, scale=scale, generator=generator)
         loss = self._added_up(loss)
@@ -238,7 +241,8 @@ class Trainer:
                 0,
             )
             if self._rank == 0:
-                self.net.save(self.folder / "best", dtype=torch.bfloat16)
+                with self.inputs.written():
+                    self.net.save(self.folder / "best", dtype=torch.bfloat16)
         else:
             self.progress.stale += 1
         return Report(self.progress, report.loss, report.rate, report.gradient, tally)

@@ -22,6 +22,7 @@ from truedraft.training.learn import Lesson
 from truedraft.training.loop import Course, Material, Trainer
 from truedraft.training.losses import Objective
 from truedraft.training.recipes import RECIPES, Recipe, Size
+from truedraft.training.scaling import EvenInputs, usual_sizes
 from truedraft.training.teacher import Teacher
 from truedraft.training.unroll import Net
 
@@ -98,7 +99,7 @@ def collect(plan: Plan, teacher: Teacher, *, report: Callable[[int], None] = lam
 
 def _divided(rows: Sequence[Row], plan: Plan) -> Rows:
     """Rows to learn and rows to examine; those without a supervised guess are dropped and counted."""
-    material = Material((), (), (), 1, plan.prompts)
+    material = Material((), (), (), 1)
     useful = [row for row in rows if material.guesses(row) > 0]
     held_out = [row for row in useful if row.greedy and zlib.crc32(row.id.encode()) % _SHARE == 0][: plan.held_out]
     apart = set(map(id, held_out))
@@ -140,12 +141,26 @@ def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
     vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary)
     net = _net(plan, teacher, recipe, vocabulary)
     columns = _columns(net, teacher)
-    material = Material(rows.training, rows.held_out, columns, recipe.steps, plan.prompts)
+    begin = _same(rows.training) if plan.prompts else None
+    material = Material(rows.training, rows.held_out, columns, recipe.steps, begin)
+    inputs = EvenInputs(net, usual_sizes(net, rows.training, columns, teacher.embedding_matrix))
+    inputs.take()
     output = teacher.output(None if net.vocabulary.is_full else net.vocabulary.ids)
     lesson = Lesson(Objective.parse(recipe.loss), output, recipe.decay, recipe.noise)
-    trainer = Trainer(net, material, lesson, plan.course, plan.folder, settings=_settings(plan, net, rows, columns))
+    settings = _settings(plan, net, rows, columns)
+    trainer = Trainer(net, material, lesson, plan.course, plan.folder, inputs, settings)
     _, held_out = choose_vocabulary(rows.held_out or rows.training, size, 0)
     return Prepared(trainer, rows, net.vocabulary.coverage(held_out))
+
+
+def _same(rows: Sequence[Row]) -> int:
+    """How many first tokens all rows have in common, as the system message of a template: there is nothing to learn."""
+    first = rows[0].tokens
+    for row in rows[1:]:
+        length = min(len(first), len(row))
+        differing = torch.nonzero(first[:length] != row.tokens[:length])
+        first = first[: int(differing[0]) if len(differing) else length]
+    return len(first)
 
 
 def _net(plan: Plan, teacher: Teacher, recipe: Recipe, vocabulary: DraftVocabulary) -> Net:
@@ -153,7 +168,8 @@ def _net(plan: Plan, teacher: Teacher, recipe: Recipe, vocabulary: DraftVocabula
     embedding, output = teacher.embedding_matrix, teacher.output_matrix
     if plan.start is None:
         config = teacher.model.config
-        net = recipe.make(Size(config, output, vocabulary, recipe.steps, plan.taps, plan.course.seed))
+        seed = plan.course.seed
+        net = recipe.make(Size(config, output, vocabulary, recipe.steps, plan.taps, seed, teacher.last_layer))
     else:
         net = recipe.load(plan.start)
     net.share(embedding, output)

@@ -32,7 +32,7 @@ def sample(prepared: Prepared, tokenizer: Any, *, tokens: int = 12) -> str:
     """One row around the beginning of its answer: for every slot what it reads, and what each step guesses."""
     material = prepared.trainer.material
     row = min(material.rows, key=len)
-    spans = supervised(len(row), row.prompt_length, material.unroll, prompts=material.prompts)
+    spans = supervised(len(row), row.prompt_length if material.begin is None else material.begin, material.unroll)
     text = [_piece(tokenizer, token) for token in row.tokens.tolist()]
     first = max(0, row.prompt_length - 5)
     lines = [f"row {row.id}: {len(row)} tokens, the answer begins at {row.prompt_length}; ~ is not supervised"]
