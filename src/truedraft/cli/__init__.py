@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 from transformers.utils import logging as transformers_logging
 
+from truedraft.cli.bench import bench
 from truedraft.cli.certify import certify
 from truedraft.cli.chat import chat
 from truedraft.cli.fill_memory import fill_memory
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, plan, certify, find_layers, fill_memory, pull, models, lab, train):
+for command in (generate, chat, profile, bench, plan, certify, find_layers, fill_memory, pull, models, lab, train):
     app.command()(command)
 
 

@@ -1,0 +1,141 @@
+"""One way to write texts, timed: the same prompts in, token ids and times out, whoever writes them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol, runtime_checkable
+
+from truedraft.core import Round, Session, Timings
+from truedraft.model import Model
+from truedraft.planning.counts import Counts
+from truedraft.request import Parameters, make_session
+
+__all__ = ["Arm", "ModelArm", "Order", "Sample"]
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What every arm is asked to write: prompts decoded at once, each with its seed."""
+
+    prompts: tuple[Ids, ...]
+    seeds: tuple[int, ...]
+    tokens: int = 64
+    temperature: float = 0.0
+    fixed_length: bool = False
+    """Forbid the end of a text before its last token; else it ends where the model ends it."""
+
+    def parameters(self, place: int) -> Parameters:
+        """Of one prompt."""
+        least = self.tokens if self.fixed_length else 0
+        return Parameters(
+            max_new_tokens=self.tokens, min_new_tokens=least, temperature=self.temperature, seed=self.seeds[place]
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What writing an order took.
+
+    ids: the output of every prompt; None where an engine gives only text. seconds: from the request to the last token.
+    first: seconds to the first token of a text on average. decoded, decoding: tokens and seconds of the rounds in which
+    the whole batch was decoding and no prompt was read, or of everything after the first token where rounds are not
+    seen. parts: seconds of these rounds by part. counts: a prompt each; none where rounds are not seen.
+    """
+
+    ids: tuple[Ids, ...] | None
+    tokens: int
+    seconds: float
+    first: float
+    decoded: int
+    decoding: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    counts: tuple[Counts, ...] = ()
+    rounds: int = 0
+
+
+@runtime_checkable
+class Arm(Protocol):
+    """A way to write texts."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        ...
+
+    @property
+    def comparable(self) -> bool:
+        """Whether greedy ids must be those of plain decoding."""
+        ...
+
+    def write(self, order: Order) -> Sample:
+        """Write the texts of an order."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelArm:
+    """A model of this package."""
+
+    name: str
+    model: Model
+    comparable: bool = True
+    clock: Callable[[], float] = field(default=perf_counter, repr=False)
+
+    def write(self, order: Order) -> Sample:
+        """All texts as one batch, round by round."""
+        facts, decoder = self.model.facts, self.model.decoder
+        sessions = [make_session(list(ids), order.parameters(place), facts) for place, ids in enumerate(order.prompts)]
+        longest = max(len(session.tokens) + session.ending.room for session in sessions)
+        decoder.target.require(len(sessions), longest)
+        log = _Log(self.clock, len(sessions))
+        for step in decoder.run(sessions, batch=len(sessions)):
+            log.note(step)
+        return log.sample(sessions)
+
+
+class _Log:
+    """The rounds of one run, as they come."""
+
+    def __init__(self, clock: Callable[[], float], batch: int) -> None:
+        self._clock, self._batch = clock, batch
+        self._start = self._last = clock()
+        self._first: dict[Session, float] = {}
+        self._rounds: dict[Session, list[Round]] = {}
+        self._decoded, self._decoding, self._steps = 0, 0.0, 0
+        self._parts = Timings()
+
+    def note(self, step: list[tuple[Session, Round]]) -> None:
+        now = self._clock()
+        for session, record in step:
+            self._first.setdefault(session, now - self._start)
+            self._rounds.setdefault(session, []).append(record)
+        if len(step) == self._batch and not any(record.index == 0 for _, record in step):
+            self._decoded += sum(record.emitted for _, record in step)
+            self._decoding += now - self._last
+            self._parts += step[0][1].timings
+            self._steps += 1
+        self._last = now
+
+    def sample(self, sessions: Sequence[Session]) -> Sample:
+        parts: dict[str, Any] = {
+            "draft": self._parts.draft,
+            "target": self._parts.target,
+            "rule": self._parts.rule,
+            "rest": self._parts.rest,
+        }
+        return Sample(
+            ids=tuple(tuple(session.output) for session in sessions),
+            tokens=sum(len(session.output) for session in sessions),
+            seconds=self._last - self._start,
+            first=statistics.mean(self._first.values()),
+            decoded=self._decoded,
+            decoding=self._decoding,
+            parts=parts,
+            counts=tuple(Counts.of(self._rounds[session]) for session in sessions),
+            rounds=self._steps,
+        )

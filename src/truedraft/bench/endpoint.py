@@ -1,0 +1,174 @@
+"""Another engine as an arm, through its OpenAI-style HTTP endpoint, with the speculation metrics that it publishes.
+
+vLLM counts drafts, drafted and accepted tokens, in all and by position; SGLang publishes its mean acceptance length.
+Texts are streamed, so the first token's time is seen; ids are not, so equality cannot be said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from truedraft.bench.arms import Order, Sample
+from truedraft.errors import ParameterError
+from truedraft.planning.counts import Counts
+
+__all__ = ["EndpointArm", "counts_between", "metrics_of", "served_model"]
+
+_SECONDS = 600
+_METRIC = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
+_POSITION = re.compile(r'position="(\d+)"')
+
+
+@dataclass(frozen=True)
+class EndpointArm:
+    """An engine at a base address such as http://127.0.0.1:8000. Prompts are sent as token ids to its completions."""
+
+    address: str
+    model: str
+    comparable: bool = False
+    clock: Callable[[], float] = field(default=perf_counter, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports."""
+        return f"endpoint {self.model}"
+
+    def write(self, order: Order) -> Sample:
+        """All texts at once, each on a connection of its own."""
+        before = metrics_of(self.address)
+        start = self.clock()
+        with ThreadPoolExecutor(len(order.prompts)) as pool:
+            answers = list(pool.map(lambda place: self._answer(order, place, start), range(len(order.prompts))))
+        seconds = self.clock() - start
+        counts = counts_between(before, metrics_of(self.address))
+        first = sum(answer.first for answer in answers) / len(answers)
+        tokens = sum(answer.tokens for answer in answers)
+        decoded, decoding = tokens - len(answers), max(answer.last for answer in answers) - first
+        return Sample(None, tokens, seconds, first, decoded, decoding, {}, () if counts is None else (counts,))
+
+    def _answer(self, order: Order, place: int, start: float) -> _Answer:
+        """One text."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(order.prompts[place]),
+            "max_tokens": order.tokens,
+            "temperature": order.temperature,
+            "seed": order.seeds[place],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if order.fixed_length:
+            body |= {"min_tokens": order.tokens, "ignore_eos": True}
+        first = last = None
+        tokens = 0
+        for event in self._events(body):
+            if any(choice.get("text") for choice in event.get("choices", ())):
+                last = self.clock() - start
+                first = last if first is None else first
+                tokens += 1
+            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+        if first is None or last is None:
+            raise ParameterError(f"endpoint {self.address} sent an empty text: look at its log")
+        return _Answer(tokens, first, last)
+
+    def _events(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The server-sent events of a completion."""
+        request = Request(
+            f"{self.address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        try:
+            with urlopen(request, timeout=_SECONDS) as reply:
+                for line in reply:
+                    data = line.decode().strip().removeprefix("data:").strip()
+                    if data and data != "[DONE]" and line.startswith(b"data:"):
+                        yield json.loads(data)
+        except (URLError, OSError, ValueError) as error:
+            raise ParameterError(f"endpoint {self.address} did not answer a completion ({error})") from error
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Tokens of a text, and seconds to its first and last."""
+
+    tokens: int
+    first: float
+    last: float
+
+
+def served_model(address: str) -> str:
+    """The name of the first model that an endpoint serves. Raises `ParameterError` where none answers."""
+    try:
+        with urlopen(f"{address}/v1/models", timeout=_SECONDS) as reply:
+            return str(json.load(reply)["data"][0]["id"])
+    except (URLError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ParameterError(
+            f"endpoint is {address!r}: expected the base address of an OpenAI-style server ({error})"
+        ) from error
+
+
+Metrics = dict[str, dict[str, float]]
+"""Metric to labels to value; labels as they were written."""
+
+
+def metrics_of(address: str) -> Metrics:
+    """What an endpoint publishes at /metrics; nothing where it does not."""
+    try:
+        with urlopen(f"{address}/metrics", timeout=_SECONDS) as reply:
+            text = reply.read().decode("utf-8", "replace")
+    except (URLError, OSError):
+        return {}
+    found: Metrics = {}
+    for match in _METRIC.finditer(text):
+        found.setdefault(match["name"], {})[match["labels"] or ""] = float(match["value"])
+    return found
+
+
+def counts_between(before: Metrics, after: Metrics) -> Counts | None:
+    """The rounds between two readings as counts; None where the engine publishes no speculation metrics.
+
+    Drafted tokens of vLLM are known in all only, and spread evenly over its drafts. Of SGLang only the mean acceptance
+    length is known: these are the counts of a thousand rounds with that mean.
+    """
+    drafts = _grown("vllm:spec_decode_num_drafts_total", before, after)
+    if drafts:
+        by_position = _by_position(before, after)
+        drafted = round(_grown("vllm:spec_decode_num_draft_tokens_total", before, after) / drafts)
+        return _counts(round(drafts), drafted, [round(hits) for hits in by_position])
+    lengths = after.get("sglang:spec_accept_length", {})
+    if lengths:
+        accepted = max(lengths.values()) - 1.0
+        whole = int(accepted)
+        return _counts(1000, whole + 1, [1000] * whole + [round(1000 * (accepted - whole))])
+    return None
+
+
+def _grown(name: str, before: Metrics, after: Metrics) -> float:
+    """By how much a counter grew, all labels together."""
+    return sum(after.get(name, {}).values()) - sum(before.get(name, {}).values())
+
+
+def _by_position(before: Metrics, after: Metrics) -> list[float]:
+    """Accepted tokens by position, unconditional, as vLLM counts them."""
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    grown: dict[int, float] = {}
+    for labels, value in after.get(name, {}).items():
+        if match := _POSITION.search(labels):
+            place = int(match[1])
+            grown[place] = grown.get(place, 0.0) + value - before.get(name, {}).get(labels, 0.0)
+    return [grown[place] for place in sorted(grown)]
+
+
+def _counts(rounds: int, drafted: int, hits: Sequence[int]) -> Counts:
+    """Counts of chains from how many rounds accepted every position."""
+    levels = [rounds, *hits, 0]
+    accepted = tuple(here - beyond for here, beyond in pairwise(levels))
+    return Counts((0,) * drafted + (rounds,), accepted, (rounds, *hits[:-1]), tuple(hits))

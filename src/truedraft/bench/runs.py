@@ -1,0 +1,164 @@
+"""Running a grid: arms take turns on the same prompts, a line of results is written at once, and a run can be resumed.
+
+A unit is one batch of prompts under one load in one repetition; all its arms run right after one another, in an order
+that rotates from unit to unit, so that every ratio is taken within a unit. This file refuses to know models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from truedraft.bench.arms import Arm, Ids, Order, Sample
+from truedraft.bench.grid import Load
+from truedraft.errors import ParameterError
+
+__all__ = ["Journal", "Unit", "differs_at", "run_units", "units_of"]
+
+_WARM_UP = 8
+"""Tokens of the text that every arm writes before the first unit of a load."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A batch of prompts under a load, in one repetition."""
+
+    load: Load
+    number: int
+    repeat: int
+    order: Order
+
+    @property
+    def key(self) -> str:
+        """What it is called in the journal."""
+        return f"{self.load} · {self.number} · {self.repeat}"
+
+
+def units_of(
+    prompts: Mapping[str, Sequence[Ids]], loads: Sequence[Load], order: Order, *, repeats: int = 3
+) -> list[Unit]:
+    """Every unit of a grid, repetition by repetition; order: what is common to all of them.
+
+    A task with fewer prompts than the batch is gone through again until the batch is full.
+    """
+    units = []
+    for repeat in range(repeats):
+        for load in loads:
+            texts = prompts[load.task]
+            for number, start in enumerate(range(0, len(texts), load.batch)):
+                places = [place % len(texts) for place in range(start, start + load.batch)]
+                own = replace(
+                    order,
+                    prompts=tuple(texts[place] for place in places),
+                    seeds=tuple(1000 * repeat + start + offset for offset in range(load.batch)),
+                    temperature=load.temperature,
+                )
+                units.append(Unit(load, number, repeat, own))
+    return units
+
+
+class Journal:
+    """Results in a file, an object a line; the first line says what is measured."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.lines: list[dict[str, Any]] = []
+        """The results so far."""
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and path.stat().st_size:
+                self._resume(dict(header))
+            else:
+                path.write_text(json.dumps(dict(header)) + "\n", "utf-8")
+        except OSError as error:
+            raise ParameterError(f"out is {str(path.parent)!r}: cannot write there ({error.strerror})") from error
+
+    def _resume(self, header: dict[str, Any]) -> None:
+        first, *rest = self._path.read_text("utf-8").splitlines()
+        if json.loads(first) != header:
+            raise ParameterError(
+                f"{self._path.parent} holds results of other settings: take another folder, or remove {self._path.name}"
+            )
+        for line in rest:
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                break  # cut off while it was written
+        text = "\n".join(json.dumps(entry) for entry in [header, *self.lines])
+        self._path.write_text(text + "\n", "utf-8")
+
+    def has(self, unit: Unit, arms: Sequence[Arm]) -> bool:
+        """Whether all arms of a unit are in it."""
+        done = {line["arm"] for line in self.lines if line["unit"] == unit.key}
+        return {arm.name for arm in arms} <= done
+
+    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Write the lines of a unit."""
+        self.lines += lines
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def run_units(
+    units: Sequence[Unit], arms: Callable[[Load], Sequence[Arm]], journal: Journal, *, told: Callable[[str], None]
+) -> Iterator[Unit]:
+    """Run what the journal lacks; yields every unit when it is done. The first arm of a load is plain decoding."""
+    warm: set[Load] = set()
+    for place, unit in enumerate(units):
+        here = arms(unit.load)
+        if not journal.has(unit, here):
+            if unit.load not in warm:
+                warm.add(unit.load)
+                for arm in here:
+                    told(f"{unit.load}: {arm.name}, warming up")
+                    arm.write(replace(unit.order, tokens=min(_WARM_UP, unit.order.tokens)))
+            journal.add(_run(unit, here, place, told))
+        yield unit
+
+
+def _run(unit: Unit, arms: Sequence[Arm], place: int, told: Callable[[str], None]) -> list[dict[str, Any]]:
+    """All arms of a unit in turns; the lines of the journal."""
+    turn = place % len(arms)
+    samples: dict[str, Sample] = {}
+    for arm in [*arms[turn:], *arms[:turn]]:
+        told(f"{unit.load}: {arm.name}")
+        samples[arm.name] = arm.write(unit.order)
+    plain = samples[arms[0].name]
+    return [_line(unit, arm, samples[arm.name], plain) for arm in arms]
+
+
+def _line(unit: Unit, arm: Arm, sample: Sample, plain: Sample) -> dict[str, Any]:
+    """What the journal keeps of a sample."""
+    greedy = unit.load.temperature == 0
+    differs = differs_at(sample.ids, plain.ids) if greedy and sample.ids is not None else None
+    return {
+        "unit": unit.key,
+        "arm": arm.name,
+        "task": unit.load.task,
+        "batch": unit.load.batch,
+        "temperature": unit.load.temperature,
+        "comparable": arm.comparable,
+        "greedy": greedy and sample.ids is not None,
+        "differs": differs,
+        "tokens": sample.tokens,
+        "seconds": sample.seconds,
+        "first": sample.first,
+        "decoded": sample.decoded,
+        "decoding": sample.decoding,
+        "rounds": sample.rounds,
+        "parts": dict(sample.parts),
+        "counts": [counts.to_json() for counts in sample.counts],
+        "prompt_tokens": [len(prompt) for prompt in unit.order.prompts],
+    }
+
+
+def differs_at(ids: Sequence[Ids] | None, plain: Sequence[Ids] | None) -> list[int] | None:
+    """(prompt, token) of the first difference; None if there is none."""
+    for prompt, (mine, theirs) in enumerate(zip(ids or (), plain or (), strict=True)):
+        if mine != theirs:
+            same = next((place for place, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+            return [prompt, min(len(mine), len(theirs)) if same is None else same]
+    return None

@@ -1,0 +1,148 @@
+"""What commands that measure share: one target with many drafters, its prompts, and runs behind a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from truedraft.bench.arms import Arm, Ids, ModelArm, Order
+from truedraft.bench.grid import Load, Setting
+from truedraft.bench.machine import clock_of
+from truedraft.bench.report import Report
+from truedraft.bench.runs import Journal, run_units, units_of
+from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
+from truedraft.build import parse_shape, redraft
+from truedraft.cli.bars import Bar
+from truedraft.model import Model
+from truedraft.planning.fixed import Fixed
+from truedraft.request import Facts
+from truedraft.targets.torch_target import TorchTarget
+from truedraft.verify.auto import rule_named
+
+__all__ = ["Fleet", "about", "prompts_of", "run", "show", "warnings_of"]
+
+
+class Fleet:
+    """Models that share a target. extras: options of single drafters, such as the small model's, by drafter."""
+
+    def __init__(self, plain: Model, extras: Mapping[str, Mapping[str, Any]]) -> None:
+        self._plain, self._extras = plain, extras
+        self._made: dict[tuple[str, bool], Model] = {}
+
+    def model(self, setting: Setting) -> Model:
+        """The model of a setting; settings of one drafter share it, since it keeps nothing of a text that is over."""
+        base = self._base(setting)
+        shape = parse_shape(setting.draft_tokens, setting.tree or None)
+        policy = base.decoder.policy if shape is None else Fixed(shape)
+        return replace(base, decoder=replace(base.decoder, rule=rule_named(setting.rule), policy=policy))
+
+    def arm(self, setting: Setting) -> ModelArm:
+        """The same as an arm, on a clock that waits for the device."""
+        model = self.model(setting)
+        target = model.decoder.target
+        assert isinstance(target, TorchTarget)
+        clock = clock_of(target.model.device)
+        return ModelArm(str(setting), replace(model, decoder=replace(model.decoder, clock=clock)), clock=clock)
+
+    def _base(self, setting: Setting) -> Model:
+        key = setting.drafter, setting.rule == "coupled"
+        if key not in self._made:
+            extra = self._extras.get(setting.drafter, {})
+            self._made[key] = redraft(self._plain, drafter=setting.drafter, rule=setting.rule, **extra)
+        return self._made[key]
+
+
+def prompts_of(
+    facts: Facts, tasks: Sequence[str], *, count: int, category: str | None = None, most: int | None = None
+) -> dict[str, list[Ids]]:
+    """The first prompts of every task (a shipped name or a file), as ids."""
+    return {
+        Path(task).stem: [
+            ids_of(facts, row.text, most=most) for row in read_prompts(task, limit=count, category=category)
+        ]
+        for task in tasks
+    }
+
+
+def about(model: Model, **more: Any) -> dict[str, Any]:
+    """What a report says of its run."""
+    return {
+        "model": model.name,
+        "exact": model.exact,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    } | more
+
+
+def warnings_of(prompts: Mapping[str, Sequence[Ids]], loads: Sequence[Load], order: Order, repeats: int) -> list[str]:
+    """What makes the figures say less than they seem to."""
+    found = []
+    for task, texts in prompts.items():
+        most = max((load.batch for load in loads if load.task == task), default=1)
+        if len(set(texts)) < len(texts):
+            found.append(f"{task} repeats prompts: what is said of it rests on {len(set(texts))} different ones")
+        if len(texts) < most:
+            found.append(f"{task} has {len(texts)} prompts and is run at batch {most}: they are repeated in the batch")
+    if len(prompts) == 1:
+        found.append("one task only: acceptance of another one may be far from it")
+    if order.fixed_length:
+        found.append("texts are written on past their ends, where models repeat themselves and n-grams thrive")
+    if repeats == 1:
+        found.append("one repetition: the spread is between prompts, not between runs")
+    return found
+
+
+def run(
+    prompts: Mapping[str, Sequence[Ids]],
+    loads: Sequence[Load],
+    arms: Callable[[Load], Sequence[Arm]],
+    order: Order,
+    *,
+    repeats: int,
+    journal: Journal,
+    console: Console,
+) -> None:
+    """All units of a grid behind a bar; what the journal has already is not run again."""
+    units = units_of(prompts, loads, order, repeats=repeats)
+    # Work is about one pass a token: a unit counts as many steps as it has arms, so that the time left is sensible.
+    steps = sum(len(arms(unit.load)) for unit in units)
+    with Bar(steps, console) as bar:
+        for unit in run_units(units, arms, journal, told=bar.step):
+            bar.advance(len(arms(unit.load)))
+
+
+def show(report: Report, console: Console) -> None:
+    """The cells as tables, a load each, then what the page says in words."""
+    for load in dict.fromkeys((cell.task, cell.batch, cell.temperature) for cell in report.cells):
+        table = Table(
+            *("", "tokens/s", "speedup", "requests", "tokens/round", "drafted/round", "by position", "same ids"),
+            title=f"{load[0]}, batch {load[1]}, {'greedy' if load[2] == 0 else f'T = {load[2]:g}'}",
+        )
+        for cell in report.cells:
+            if (cell.task, cell.batch, cell.temperature) == load:
+                total = cell.total
+                table.add_row(
+                    cell.arm,
+                    f"{cell.speed.median:.1f}",
+                    f"{cell.speedup.median:.2f}x ({cell.speedup.low:.2f}-{cell.speedup.high:.2f})",
+                    f"{cell.request_speedup.median:.2f}x",
+                    f"{total.acceptance_length:.2f}" if total.rounds else "",
+                    f"{total.drafted_per_round:.2f}" if total.rounds else "",
+                    " ".join(f"{rate:.2f}" for rate in total.by_position[:5]),
+                    {True: "yes", False: "no", None: ""}[cell.identical],
+                )
+        console.print(table)
+    if report.forecasts:
+        close = sum(forecast.is_close for forecast in report.forecasts)
+        console.print(f"{close} of {len(report.forecasts)} cells predicted within 15 % of the measured speedup")
+    for warning in report.warnings:
+        console.print(f"note: {warning}", style="dim")
+    for mismatch in report.mismatches:
+        console.print(mismatch, style="bold red")

@@ -1,0 +1,128 @@
+"""`truedraft bench` as a person uses it, on a tiny model: grids, files, resuming, transformers beside it, mistakes."""
+
+import json
+
+import pytest
+
+from tests.bench.test_endpoint import engine  # noqa: F401
+from tests.folders import folder
+from truedraft.cli import main
+from truedraft.drafters.ngram import NgramDrafter
+from truedraft.planning.profile import PassTime, Profile
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("model"), context=256)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    file = tmp_path_factory.mktemp("task") / "mine.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"abc{n}abc{n}abc"}) + "\n" for n in range(4)))
+    return str(file)
+
+
+def bench(capsys, path, task, out, *arguments):
+    base = ["--model", path, "--tasks", task, "--out", str(out), "--tokens", "12", "--repeats", "1", "--prompts", "2"]
+    code = main(["bench", *base, "--json", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, json.loads(captured.out) if captured.out else captured.err
+
+
+def test_a_grid_is_measured_and_written(capsys, path, task, tmp_path):
+    Profile((PassTime(16, 1, 1, 1.0), PassTime(16, 1, 5, 1.1))).save(tmp_path / "p.json")
+    grid = ["-d", "ngram,recycle", "-k", "2,4", "--batches", "1,2", "--temperatures", "0,0.6"]
+    code, report = bench(capsys, path, task, tmp_path / "out", *grid, "--profile", tmp_path / "p.json")
+    assert code == 0 and len(report["cells"]) == 5 * 4 and len(report["forecasts"]) == 4 * 4
+    greedy = [cell for cell in report["cells"] if cell["temperature"] == 0]
+    assert all(cell["identical"] is True for cell in greedy) and report["mismatches"] == []
+    for cell in report["cells"]:
+        assert cell["tokens_per_second"]["median"] > 0 and sum(cell["parts"].values()) == pytest.approx(1)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "journal.jsonl",
+        "report.json",
+        "report.csv",
+        "report.html",
+    }
+    before = (tmp_path / "out" / "journal.jsonl").read_text()
+    again = bench(capsys, path, task, tmp_path / "out", *grid)
+    assert again[0] == 0 and (tmp_path / "out" / "journal.jsonl").read_text() == before, "nothing is run twice"
+
+
+def test_transformers_and_an_endpoint_run_beside_it(capsys, path, task, tmp_path, engine):  # noqa: F811
+    others = ["--against", "transformers", "--endpoint", engine.address + "/"]
+    code, report = bench(capsys, path, task, tmp_path, "-d", "ngram", "--batches", "1,2", *others)
+    assert code == 0
+    found = {(cell["batch"], cell["arm"]): cell for cell in report["cells"]}
+    assert {arm for batch, arm in found if batch == 1} == {
+        "none",
+        "ngram",
+        "transformers",
+        "transformers prompt lookup",
+        "endpoint served",
+    }
+    assert (2, "transformers") in found and (2, "transformers prompt lookup") not in found
+    assert found[2, "transformers"]["identical"] is True, "padded and unpadded texts are the same"
+    assert found[1, "transformers prompt lookup"]["identical"] is True
+    assert found[1, "endpoint served"]["acceptance_by_position"] == [0.8, 0.625]
+
+
+def test_a_text_that_differs_fails_the_run(capsys, path, task, tmp_path, monkeypatch):
+    calls = []
+    inner = NgramDrafter.observe
+
+    def observe(self, sessions, verdicts, scores):
+        calls.append(1)
+        sessions[0].tokens[-1] ^= 1  # a drafter that spoils what was written
+        return inner(self, sessions, verdicts, scores)
+
+    monkeypatch.setattr(NgramDrafter, "observe", observe)
+    code, report = bench(capsys, path, task, tmp_path, "-d", "ngram")
+    assert code == 1 and calls and "ngram differs from plain decoding in mine, batch 1" in report["mismatches"][0]
+
+
+def test_tables_and_notes_are_printed(capsys, path, task, tmp_path):
+    base = [
+        "--model",
+        path,
+        "--tasks",
+        task,
+        "--out",
+        str(tmp_path),
+        "--tokens",
+        "8",
+        "--repeats",
+        "1",
+        "--prompts",
+        "2",
+    ]
+    assert main(["bench", *base, "--batches", "4", "--fixed-length"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "speedup" in out and "report.html" in out
+    assert "2 prompts and is run at batch 4" in out and "past their ends" in out and "one task only" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--prompts", "0"], "prompts"),
+        (["--tokens", "0"], "tokens"),
+        (["--batches", "0"], "batches"),
+        (["--temperatures", "warm"], "temperatures"),
+        (["-d", "oracle"], "oracle"),
+        (["-d", ""], "at least one drafter"),
+        (["--rules", "coin-toss"], "coin-toss"),
+        (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--against", "nobody"], "nobody"),
+        (["--endpoint", "http://127.0.0.1:9"], "endpoint"),
+        (["--profile", "nowhere.json"], "nowhere.json"),
+        (["--trees", "oak"], "oak"),
+        (["-d", "model"], "draft_model"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, path, task, tmp_path, arguments, named):
+    base = ["--model", path, "--out", str(tmp_path), *([] if "--tasks" in arguments else ["--tasks", task])]
+    assert main(["bench", *base, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert named in error and error.strip().count("\n") == 0

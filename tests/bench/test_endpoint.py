@@ -1,0 +1,111 @@
+"""Another engine behind HTTP: a small server that answers like vLLM or SGLang, on this machine."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from truedraft.bench.arms import Arm, Order
+from truedraft.bench.endpoint import EndpointArm, counts_between, metrics_of, served_model
+from truedraft.errors import ParameterError
+
+VLLM = """# HELP vllm:spec_decode_num_drafts_total drafts
+vllm:spec_decode_num_drafts_total{{engine="0",model_name="m"}} {drafts}
+vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="m"}} {tokens}
+vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="m"}} {accepted}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="m",position="0"}} {first}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="m",position="1"}} {second}
+"""
+
+
+class Engine(BaseHTTPRequestHandler):
+    """Every completion adds ten drafts of two tokens: eight accepted at the first position, five at the second."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def _send(self, body, kind="application/json"):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        done = len(self.server.asked)
+        if self.path == "/v1/models":
+            self._send(json.dumps({"data": [{"id": "served"}]}).encode())
+        elif self.path == "/metrics" and self.server.metrics:
+            self._send(self.server.metrics(done).encode(), "text/plain")
+        else:
+            self.send_error(404)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        texts = [] if self.server.mute else ["a", "b", "c"]
+        events = [{"choices": [{"text": text}]} for text in texts]
+        events.append({"choices": [], "usage": {"completion_tokens": 7}})
+        lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+        self._send("".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")
+
+
+def vllm(done):
+    return VLLM.format(drafts=5 + 10 * done, tokens=20 * done, accepted=13 * done, first=4 + 8 * done, second=5 * done)
+
+
+def sglang(done):
+    return 'sglang:spec_accept_length{model_name="m"} 2.25\n'
+
+
+@pytest.fixture
+def engine():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    server.asked, server.metrics, server.mute = [], vllm, False
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    server.address = f"http://127.0.0.1:{server.server_address[1]}"
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+ORDER = Order(((5, 6), (7, 8)), (1, 2), tokens=7, temperature=0.5)
+
+
+def test_texts_are_asked_for_and_rounds_are_read_from_the_counters(engine):
+    arm = EndpointArm(engine.address, served_model(engine.address))
+    assert isinstance(arm, Arm) and arm.name == "endpoint served"
+    sample = arm.write(ORDER)
+    assert sample.ids is None and sample.tokens == 14 and sample.decoded == 12
+    assert 0 < sample.first <= sample.seconds
+    assert sorted(body["prompt"] for body in engine.asked) == [[5, 6], [7, 8]]
+    assert all(body["max_tokens"] == 7 and body["temperature"] == 0.5 for body in engine.asked)
+    (counts,) = sample.counts
+    assert counts.rounds == 20 and counts.acceptance_length == pytest.approx(1 + 26 / 20)
+    assert counts.by_position == (0.8, 0.625) and counts.acceptance_rate == pytest.approx(26 / 40)
+
+
+def test_engines_with_another_metric_or_none(engine):
+    arm = EndpointArm(engine.address, "m")
+    engine.metrics = sglang
+    assert arm.write(ORDER).counts[0].acceptance_length == pytest.approx(2.25)
+    engine.metrics = None
+    assert metrics_of(engine.address) == {} and arm.write(ORDER).counts == ()
+    assert counts_between({}, {"vllm:spec_decode_num_drafts_total": {"": 0.0}}) is None
+
+
+def test_whoever_does_not_answer_is_named(engine):
+    with pytest.raises(ParameterError, match="base address"):
+        served_model("http://127.0.0.1:9")
+    with pytest.raises(ParameterError, match="base address"):
+        served_model("localhost")
+    with pytest.raises(ParameterError, match="did not answer"):
+        EndpointArm("http://127.0.0.1:9", "m").write(ORDER)
+    engine.mute = True
+    with pytest.raises(ParameterError, match="empty text"):
+        EndpointArm(engine.address, "m").write(ORDER)

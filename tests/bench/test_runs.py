@@ -1,0 +1,195 @@
+"""Arms, units and journals on toys: what is timed, what is counted, what is resumed, what fails."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.bench.toys import PROMPTS, Clock, model, oracle
+from truedraft.bench.arms import Arm, ModelArm, Order, Sample
+from truedraft.bench.grid import PLAIN, Load, Setting, settings_of
+from truedraft.bench.runs import Journal, differs_at, run_units, units_of
+from truedraft.bench.summary import Cell, cells_of, csv_of, mismatches
+from truedraft.core import Shape
+from truedraft.errors import ParameterError
+
+ORDER = Order((), (), tokens=20)
+ALONE = (Load("toy"),)
+
+
+def arms(clock=None, right=None, k=4, slope=0.0):
+    clock = clock or Clock()
+    return [
+        ModelArm("none", model(clock, slope=slope), clock=clock),
+        ModelArm(f"script k={k}", model(clock, oracle(right), Shape.chain(k), slope=slope), clock=clock),
+    ]
+
+
+def lines_of(arms_, tmp_path, *, loads=ALONE, prompts=PROMPTS, repeats=1, order=ORDER):
+    journal = Journal(tmp_path / "journal.jsonl", {"about": "toys"})
+    units = units_of({"toy": prompts}, loads, order, repeats=repeats)
+    assert list(run_units(units, lambda load: arms_, journal, told=lambda text: None)) == units
+    return journal.lines
+
+
+def test_an_arm_times_reading_and_decoding_apart():
+    clock = Clock()
+    plain, fast = arms(clock)
+    assert isinstance(plain, Arm)
+    order = replace(ORDER, prompts=PROMPTS[:1], seeds=(0,))
+    slow = plain.write(order)
+    assert (slow.tokens, slow.seconds, slow.first) == (20, 25.0, 6.0)
+    assert (slow.decoded, slow.decoding, slow.rounds) == (19, 19.0, 19)
+    sample = fast.write(order)
+    assert sample.ids == slow.ids
+    assert (sample.tokens, sample.seconds, sample.first) == (20, 9.0, 6.0)  # four rounds of five tokens
+    assert (sample.decoded, sample.decoding) == (15, 3.0)
+    assert sample.parts["target"] == 3.0 and sample.counts[0].acceptance_length == 5.0
+
+
+def test_only_rounds_of_the_full_batch_are_decoding():
+    clock = Clock()
+    _, fast = arms(clock)
+    uneven = replace(ORDER, prompts=(PROMPTS[0], (1, 2)), seeds=(0, 1))  # the oracle does not know the second text
+    sample = fast.write(uneven)
+    assert sample.rounds == 3, "after four rounds the first text is over, and the first round reads prompts"
+    assert sample.decoded == 3 * (5 + 1) and sample.decoding == 3.0
+    assert [counts.rounds for counts in sample.counts] == [4, 20]
+
+
+def test_cells_hold_medians_ratios_and_counts(tmp_path):
+    plain, fast = cells_of(lines_of(arms(), tmp_path, repeats=2))
+    assert (plain.arm, plain.speedup.median, plain.identical) == ("none", 1.0, True)
+    assert fast.speedup.median == fast.total_speedup == 5.0
+    assert fast.speed.median == pytest.approx(20 / 9) and fast.decoding.median == 5.0
+    assert fast.request_speedup.median == pytest.approx(25 / 9)
+    assert fast.first.median == 6.0 and fast.each.median == pytest.approx(3 / 19)
+    assert fast.identical and len(fast.counts) == 4 and fast.total.rounds == 2 * 4 * 4
+    assert fast.total.by_position == (1.0,) * 4 and fast.total.drafted_per_round == 4.0
+    assert fast.context == 2 + 10 and fast.cost == 0.0 and fast.parts["target"] == 1.0
+    assert Cell.from_json(json.loads(json.dumps(fast.to_json()))) == fast
+
+
+def test_a_drafter_that_takes_time_has_a_cost(tmp_path):
+    clock = Clock()
+    plain, fast = arms(clock)
+    drafter = fast.model.decoder.drafter
+    inner = drafter.propose
+
+    def propose(sessions, shapes):
+        clock.now += 0.25 * shapes[0].depth
+        return inner(sessions, shapes)
+
+    object.__setattr__(drafter, "propose", propose)
+    cell = cells_of(lines_of([plain, fast], tmp_path))[1]
+    assert cell.cost == pytest.approx(0.25, rel=0.1)  # the last round of a text is a little shorter
+    assert cell.parts["draft"] == pytest.approx(0.5, abs=0.02)
+    assert cell.total_speedup == pytest.approx(5 / 2, rel=0.02)
+
+
+def test_csv_has_a_line_a_cell(tmp_path):
+    head, *rows = csv_of(cells_of(lines_of(arms(), tmp_path))).splitlines()
+    assert len(rows) == 2 and all(len(row.split(",")) == len(head.split(",")) for row in rows)
+    assert head.endswith("acceptance_4") and rows[1].endswith("1.0,1.0,1.0,1.0")
+
+
+def test_arms_take_turns_and_warm_up_first(tmp_path):
+    said = []
+    journal = Journal(tmp_path / "journal.jsonl", {})
+    units = units_of({"toy": PROMPTS}, [Load("toy", 2)], ORDER, repeats=1)
+    for _ in run_units(units, lambda load: arms(), journal, told=said.append):
+        pass
+    names = [text.split(": ")[1] for text in said]
+    assert names == ["none, warming up", "script k=4, warming up", "none", "script k=4", "script k=4", "none"]
+
+
+def test_batches_are_filled_by_going_round():
+    units = units_of({"toy": PROMPTS}, [Load("toy", 3)], ORDER, repeats=2)
+    assert [unit.order.prompts for unit in units[:2]] == [PROMPTS[:3], (PROMPTS[3], PROMPTS[0], PROMPTS[1])]
+    assert len({unit.key for unit in units}) == 4
+    assert units[0].order.seeds != units[2].order.seeds, "another repetition draws anew"
+
+
+class Wrong:
+    """An arm that writes something else."""
+
+    name, comparable = "wrong", True
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def write(self, order):
+        sample = self._inner.write(order)
+        return replace(sample, ids=tuple((*ids[:3], ids[3] ^ 1, *ids[4:]) for ids in sample.ids))
+
+
+def test_a_mismatch_is_named(tmp_path):
+    plain, _ = arms()
+    wrong = Wrong(plain)
+    lines = lines_of([plain, wrong], tmp_path)
+    found = mismatches(lines)
+    assert len(found) == 4 and "wrong differs" in found[0] and found[0].endswith("text 0, token 3")
+    assert cells_of(lines)[1].identical is False
+    wrong.comparable = False
+    assert not mismatches(lines_of([plain, wrong], tmp_path / "other"))
+
+
+def test_sampled_texts_are_not_compared(tmp_path):
+    plain, _ = arms()
+    lines = lines_of([plain, Wrong(plain)], tmp_path, loads=[Load("toy", 1, 0.8)])
+    assert not mismatches(lines) and cells_of(lines)[1].identical is None
+
+
+def test_differences_are_found_where_they_are():
+    assert differs_at([(1, 2), (3, 4)], [(1, 2), (3, 4)]) is None
+    assert differs_at([(1, 2), (3, 5)], [(1, 2), (3, 4)]) == [1, 1]
+    assert differs_at([(1, 2)], [(1, 2, 3)]) == [0, 2]
+    assert differs_at(None, None) is None
+
+
+def test_a_run_is_resumed_where_it_stopped(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    units = units_of({"toy": PROMPTS}, [Load("toy", 2)], ORDER, repeats=2)
+    first = run_units(units, lambda load: arms(), Journal(file, {"a": 1}), told=lambda text: None)
+    next(first), next(first)
+    with file.open("a") as torn:
+        torn.write('{"unit": "half a li')
+    said = []
+    journal = Journal(file, {"a": 1})
+    assert len(journal.lines) == 4
+    assert len(list(run_units(units, lambda load: arms(), journal, told=said.append))) == 4
+    assert len(journal.lines) == 8 and sum("warming" not in text for text in said) == 4
+    again = Journal(file, {"a": 1})
+    assert again.lines == journal.lines and all(again.has(unit, arms()) for unit in units)
+    with pytest.raises(ParameterError, match="other settings"):
+        Journal(file, {"a": 2})
+    (tmp_path / "blocked").write_text("")
+    with pytest.raises(ParameterError, match="cannot write"):
+        Journal(tmp_path / "blocked" / "journal.jsonl", {})
+
+
+def test_fixed_lengths_forbid_ends():
+    assert replace(ORDER, fixed_length=True, seeds=(3,)).parameters(0).min_new_tokens == 20
+    assert replace(ORDER, seeds=(3,), temperature=0.5).parameters(0).min_new_tokens == 0
+
+
+def test_grids_hold_plain_decoding_once():
+    settings = settings_of(["ngram", "none"], draft_tokens=[2, 4], trees=["3x2"], rules=["auto", "token"])
+    assert settings[0] == PLAIN and settings.count(PLAIN) == 1 and len(settings) == 1 + 3 * 2
+    assert {str(setting) for setting in settings} >= {"none", "ngram k=2", "ngram tree 3x2", "ngram k=4 token"}
+    assert settings_of(["ngram"]) == [PLAIN, Setting("ngram")]
+    with pytest.raises(ParameterError, match="at least one drafter"):
+        settings_of([])
+
+
+def test_arms_without_rounds_are_cells_too(tmp_path):
+    class Blind:
+        name, comparable = "engine", False
+
+        def write(self, order):
+            return Sample(None, 20, 10.0, 1.0, 0, 0.0)
+
+    plain, _ = arms()
+    cell = cells_of(lines_of([plain, Blind()], tmp_path))[1]
+    assert cell.identical is None and cell.speedup.median == pytest.approx(2.0) and not cell.counts
+    assert cell.cost is None and cell.parts == {}
