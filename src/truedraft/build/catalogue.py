@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
 from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.heads import head_drafter
 from truedraft.drafters.layer_skip import LayerSet, layer_skip, parse_layers, shipped_layers
 from truedraft.drafters.merge import MergeDrafter
 from truedraft.drafters.model import ModelDrafter
@@ -26,6 +27,7 @@ from truedraft.errors import ParameterError
 from truedraft.models import Progress
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
+from truedraft.verify.auto import rule_named
 
 if TYPE_CHECKING:
     from truedraft.build.options import Options
@@ -48,7 +50,7 @@ def _none(kit: Kit) -> tuple[Drafter, Shape]:
 
 
 def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
-    return NgramDrafter(), Shape.chain(8)
+    return NgramDrafter(), _GROWN
 
 
 def _model(kit: Kit) -> tuple[Drafter, Shape]:
@@ -57,8 +59,15 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
     loaded = load_named(kit.options.draft_model, replace(kit.options, exact=False), kit.progress)
     if kit.facts.tokenizer is not None and loaded.tokenizer is not None:
         check_vocabulary(kit.facts.tokenizer, loaded.tokenizer)
-    law = Law.COUPLED if kit.options.rule == "coupled" else None
-    return ModelDrafter(loaded.cache, vocabulary=kit.target.vocab_size, law=law), Shape.chain(4)
+    return ModelDrafter(loaded.cache, vocabulary=kit.target.vocab_size, law=_law(kit)), Shape.chain(4)
+
+
+def _law(kit: Kit) -> Law | None:
+    """The law that the rule asks of drafters that can draw; None where the rule takes any and the session decides."""
+    if kit.options.rule == "coupled":
+        return Law.COUPLED
+    laws = rule_named(kit.options.rule).laws
+    return None if Law.CHOSEN in laws else next(law for law in Law if law in laws)
 
 
 def _suffix(kit: Kit) -> tuple[Drafter, Shape]:
@@ -102,6 +111,18 @@ def doubts(kit: Kit) -> tuple[str, ...]:
     return (f"layer skip was measured at {speedup:.2f}x the speed of plain decoding with this model: it cannot pay",)
 
 
+def _head(name: str, shape: Shape) -> Maker:
+    """A drafter on a trained head."""
+
+    def make(kit: Kit) -> tuple[Drafter, Shape]:
+        owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
+        folder = None if kit.options.head is None else Path(kit.options.head)
+        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit))
+        return drafter, Shape.chain(shape.depth) if rule_named(kit.options.rule).chains else shape
+
+    return make
+
+
 def _merge(kit: Kit) -> tuple[Drafter, Shape]:
     return MergeDrafter([SuffixDrafter(share=kit.options.share), _recycle(kit)[0]]), _GROWN
 
@@ -126,4 +147,9 @@ DRAFTERS: Mapping[str, Maker] = {
     "cascade": _cascade,
     "layer-skip": _layer_skip,
     "model": _model,
+    "medusa": _head("medusa", Shape(depth=4, width=4, nodes=8)),
+    "eagle1": _head("eagle1", Shape.chain(3)),
+    "eagle2": _head("eagle2", Shape(depth=4, width=4, nodes=8)),
+    "eagle3": _head("eagle3", Shape(depth=4, width=4, nodes=8)),
+    "mtp": _head("mtp", Shape.chain(3)),
 }

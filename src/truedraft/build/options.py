@@ -9,6 +9,7 @@ from typing import Any
 
 from truedraft.build.catalogue import DRAFTERS
 from truedraft.core import Shape
+from truedraft.drafters.heads import HEADS
 from truedraft.errors import ParameterError
 
 __all__ = ["Options", "parse_shape"]
@@ -22,6 +23,8 @@ class Options:
     of a chain or tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow as many.
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
+    head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp); None takes
+    the one that ships for the model.
     layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
     set that ships for the model.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
@@ -38,6 +41,7 @@ class Options:
     share: bool = False
     memory: str | Path | None = None
     layers: str | Path | None = None
+    head: str | Path | None = None
     rule: str = "auto"
     dtype: str = "auto"
     device: str = "auto"
@@ -79,6 +83,7 @@ _USERS = {
     "draft_model": ("model", "cascade"),
     "memory": ("recycle", "merge", "cascade"),
     "layers": ("layer-skip",),
+    "head": tuple(HEADS),
 }
 """Options that not every drafter uses, and those that do."""
 

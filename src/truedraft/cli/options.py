@@ -19,6 +19,7 @@ __all__ = [
     "DrafterName",
     "Dtype",
     "Exact",
+    "Head",
     "Json",
     "Layers",
     "MaxNewTokens",
@@ -68,6 +69,10 @@ Memory = Annotated[
 Layers = Annotated[
     str | None,
     typer.Option("--layers", help="Those of layer-skip: 0-3,28 or a file of find-layers.", rich_help_panel=_LOAD),
+]
+Head = Annotated[
+    str | None,
+    typer.Option("--head", help="Folder of a trained head (medusa, eagle1-3, mtp).", rich_help_panel=_LOAD),
 ]
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]
