@@ -78,7 +78,7 @@ def test_every_guess_of_a_known_row():
 
 
 def test_prompts_are_learned_when_asked_for():
-    first = [lesson for lesson in lessons([row()], 1, begin=0)]
+    first = lessons([row()], 1, begin=0)
     assert [(slot, label) for _, _, slot, _, _, _, _, label in first] == [(0, 12), (1, 13), (2, 14), (3, 15)]
     assert [lesson[-1] for lesson in lessons([row()], 1, begin=4)] == [14, 15]
 
@@ -144,7 +144,8 @@ def test_medusa_heads_are_the_steps():
         seen.append((guesses.state[:, 0].tolist(), guesses.token.tolist()))
         return guesses.said.sum(-1)
 
-    learn(net, collate([row()], (0,), 2), Lesson(objective, lambda states: states), scale=1, generator=torch.Generator())
+    lesson = Lesson(objective, lambda states: states)
+    learn(net, collate([row()], (0,), 2), lesson, scale=1.0, generator=torch.Generator())
     assert seen == [([1, 2, 3], [13, 14, 15]), ([0, 1, 2], [13, 14, 15])]
 
 

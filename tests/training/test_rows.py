@@ -61,7 +61,7 @@ def test_a_file_without_rows_is_an_error(tmp_path, content):
     path = tmp_path / "prompts.jsonl"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ParameterError, match="prompts.jsonl"):
+    with pytest.raises(ParameterError, match=r"prompts\.jsonl"):
         read_prompts(path)
 
 

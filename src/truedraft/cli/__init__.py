@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 from truedraft.cli.bench import bench
 from truedraft.cli.certify import certify
 from truedraft.cli.chat import chat
+from truedraft.cli.data import data
 from truedraft.cli.fill_memory import fill_memory
 from truedraft.cli.find_layers import find_layers
 from truedraft.cli.generate import generate
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, bench, plan, certify, find_layers, fill_memory, pull, models, lab, train):
+for command in (generate, chat, profile, bench, plan, certify, find_layers, fill_memory, pull, models, lab, data, train):
     app.command()(command)
 
 

@@ -1,0 +1,61 @@
+"""`truedraft data`: a model's own answers to prompts, to train a drafter on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from truedraft.build import load
+from truedraft.cli import options as opt
+from truedraft.cli.progress import RichProgress
+from truedraft.models import DEFAULT
+from truedraft.training.answers import Task, statistics, write_answers
+from truedraft.training.rows import read_prompts
+
+__all__ = ["data"]
+
+
+def data(
+    prompts: Annotated[Path, typer.Argument(help="Prompts, a JSON object a line: prompt, messages or turns.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the shards; an interrupted run goes on there.")],
+    model: opt.ModelName = DEFAULT,
+    temperature: Annotated[list[float] | None, typer.Option("--temperature", "-t", help="Repeat: in turns.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the first prompt; each one's is one more.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the first so many prompts.")] = None,
+    max_new_tokens: opt.MaxNewTokens = 256,
+    longest: Annotated[int, typer.Option("--longest", help="Prompts of more tokens are left out.")] = 400,
+    shard: Annotated[int, typer.Option("--shard", help="Prompts a file.")] = 256,
+    batch: opt.Batch = 64,
+    dtype: opt.Dtype = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    offline: opt.Offline = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A broken row is an error.")] = False,
+) -> int:
+    """Have the model answer prompts; tokens, temperature and seed of every answer are kept."""
+    console = Console(highlight=False)
+    rows, broken = read_prompts(prompts, strict=strict)
+    if broken.count:
+        console.print(str(broken), markup=False, soft_wrap=True)
+    rows = rows[:limit]
+    task = Task(tuple(temperature or [0.0]), seed, max_new_tokens, longest, shard)
+    with RichProgress(console) as progress:
+        options = {"dtype": dtype, "device": device, "threads": threads, "offline": offline}
+        loaded = load(model, progress=progress, drafter="none", batch=batch, exact=False, **options)
+    began = time.perf_counter()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        bar = bars.add_task("answers", total=len(rows))
+        left_out = write_answers(loaded, rows, out, task, report=lambda count: bars.advance(bar, count))
+    found = statistics(out, seconds=time.perf_counter() - began)
+    console.print(
+        f"{found['rows']} answers of {found['answer_tokens']} tokens in {out}; {left_out} prompts left out as too long",
+        soft_wrap=True,
+        markup=False,
+    )
+    return 0

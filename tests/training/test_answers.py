@@ -1,0 +1,89 @@
+"""A model's answers in shards: what they say, that they can be repeated, and that an interrupted run goes on."""
+
+import json
+
+import pytest
+
+import truedraft
+from tests.folders import folder
+from truedraft.cli import main
+from truedraft.errors import ParameterError
+from truedraft.training.answers import Task, statistics, write_answers
+from truedraft.training.rows import read_answers, read_prompts
+
+
+@pytest.fixture(scope="module")
+def name(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(name):
+    return truedraft.load(name, drafter="none", batch=3)
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"id": f"p{place}", "prompt": "ab" * (place % 4 + 1)} for place in range(7)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"prompt": 1}\n', "utf-8")
+    return path
+
+
+TASK = Task((0.0, 1.0), seed=40, max_new_tokens=6, shard=3)
+
+
+def test_every_answer_is_what_the_model_says_alone(model, prompts, tmp_path):
+    rows = read_prompts(prompts)[0]
+    told = []
+    assert write_answers(model, rows, tmp_path / "out", TASK, report=told.append) == 0 and told == [3, 3, 1]
+    shards = sorted((tmp_path / "out").glob("shard-*.jsonl"))
+    assert [shard.name for shard in shards] == ["shard-00000.jsonl", "shard-00001.jsonl", "shard-00002.jsonl"]
+    answers = [answer for shard in shards for answer in read_answers(shard, strict=True)[0]]
+    assert [(answer.id, answer.temperature, answer.seed) for answer in answers] == [
+        (f"p{place}", float(place % 2), 40 + place) for place in range(7)
+    ]
+    for answer in answers:
+        options = {"temperature": answer.temperature, "seed": answer.seed, "max_new_tokens": 6}
+        alone = model.generate([dict(message) for message in answer.messages], **options)
+        assert answer.answer_ids == alone.token_ids
+
+
+def test_a_run_goes_on_with_the_first_shard_that_is_missing(model, prompts, tmp_path):
+    rows = read_prompts(prompts)[0]
+    write_answers(model, rows, tmp_path / "out", TASK)
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    kept, lost = tmp_path / "out" / "shard-00000.jsonl", tmp_path / "out" / "shard-00001.jsonl"
+    kept.write_text("untouched")
+    lost.rename(lost.with_suffix(".part"))
+    write_answers(model, rows, tmp_path / "out", TASK)
+    assert kept.read_text() == "untouched" and lost.read_bytes() == whole[lost.name]
+
+
+def test_long_prompts_are_left_out_and_counted(model, prompts, tmp_path):
+    rows = read_prompts(prompts)[0]
+    lengths = [len(model.stream([dict(m) for m in row.messages], max_new_tokens=1).prompts[0]) for row in rows]
+    longest = sorted(lengths)[3]
+    left_out = write_answers(model, rows, tmp_path / "out", Task(longest=longest, max_new_tokens=2))
+    assert left_out == sum(length > longest for length in lengths) > 0
+
+
+def test_statistics_count_what_is_there(model, prompts, tmp_path):
+    write_answers(model, read_prompts(prompts)[0], tmp_path / "out", TASK)
+    found = statistics(tmp_path / "out", seconds=2)
+    assert found["rows"] == 7 and found["temperatures"] == {"0": 4, "1": 3} and 0 < found["answer_tokens"] <= 42
+    assert json.loads((tmp_path / "out" / "statistics.json").read_text()) == found
+
+
+@pytest.mark.parametrize("wrong", [{"shard": 0}, {"max_new_tokens": 0}, {"longest": 0}, {"temperatures": ()}])
+def test_a_task_that_makes_no_sense(wrong):
+    with pytest.raises(ParameterError):
+        Task(**wrong)
+
+
+def test_the_command(name, prompts, tmp_path, capsys):
+    arguments = ["data", prompts, "--out", tmp_path / "out", "--model", name, "--limit", 4, "-n", 5]
+    assert main([str(argument) for argument in arguments]) == 0
+    assert "4 answers" in capsys.readouterr().out
+    assert main([str(argument) for argument in [*arguments, "--strict"]]) == 2
+    assert "line 8" in capsys.readouterr().err

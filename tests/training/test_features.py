@@ -1,0 +1,123 @@
+"""Features on disk are those of the target, row by row, however rows were put together; and only of that target."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tiny import tiny_model
+from tests.training.helpers import TAPS, answers, featured, teacher, write
+from truedraft.errors import CorruptModelError, ParameterError
+from truedraft.training.features import FeatureKind, compute_features, load_rows, shards_of
+from truedraft.training.teacher import Teacher
+
+KIND = FeatureKind("tiny", TAPS, 32, 64)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return teacher()
+
+
+def computed(tmp_path, rows, target, kind=KIND):
+    shard = write(tmp_path / "shard-00000.jsonl", rows)
+    told = []
+    compute_features(target, shard, tmp_path / "features", kind=kind, report=told.append)
+    return shard, sum(told)
+
+
+def test_features_are_those_of_every_row_alone(tmp_path, target):
+    rows = answers(7)
+    shard, told = computed(tmp_path, rows, target)
+    assert told == sum(len(row.tokens) for row in rows)
+    for found, row in zip(load_rows(shard, tmp_path / "features", KIND), featured(rows, target), strict=True):
+        assert found.id == row.id and found.prompt_length == row.prompt_length and found.greedy == row.greedy
+        assert torch.equal(found.tokens, row.tokens)
+        torch.testing.assert_close(found.features.float(), row.features.float(), atol=2e-2, rtol=1e-2)
+
+
+def test_features_are_computed_once(tmp_path, target):
+    shard, _ = computed(tmp_path, answers(3), target)
+    path = tmp_path / "features" / "shard-00000.npy"
+    before = path.stat().st_mtime_ns
+    _, told = computed(tmp_path, answers(3), target)
+    assert told == 0 and path.stat().st_mtime_ns == before
+    path.rename(path.with_suffix(".part"))  # as an interrupted run leaves it
+    assert computed(tmp_path, answers(3), target)[1] > 0
+    assert len(load_rows(shard, tmp_path / "features", KIND)) == 3
+
+
+def test_rows_are_cut_and_answers_that_vanish_are_left_out(tmp_path, target):
+    kind = FeatureKind("tiny", TAPS, 32, 6)
+    shard, _ = computed(tmp_path, answers(6, prompt=4), target, kind)
+    found = load_rows(shard, tmp_path / "features", kind)
+    assert [row.prompt_length for row in found] == [4, 5, 4, 5] and all(len(row) == 6 for row in found)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FeatureKind("other", TAPS, 32, 64),
+        FeatureKind("tiny", (0, 1, 2), 32, 64),
+        FeatureKind("tiny", TAPS, 16, 64),
+        FeatureKind("tiny", TAPS, 32, 65),
+    ],
+)
+def test_features_of_another_kind_are_refused(tmp_path, target, other):
+    shard, _ = computed(tmp_path, answers(2), target)
+    with pytest.raises(ParameterError, match="another kind"):
+        load_rows(shard, tmp_path / "features", other)
+
+
+def test_features_that_do_not_belong_to_their_answers_are_refused(tmp_path, target):
+    shard, _ = computed(tmp_path, answers(3), target)
+    write(shard, answers(4))
+    with pytest.raises(CorruptModelError, match="does not belong"):
+        load_rows(shard, tmp_path / "features", KIND)
+
+
+def test_the_file_is_half_precision_and_says_what_it_is(tmp_path, target):
+    rows = answers(2)
+    computed(tmp_path, rows, target)
+    values = np.load(tmp_path / "features" / "shard-00000.npy")
+    assert values.dtype == np.uint16 and values.shape == (sum(len(row.tokens) for row in rows), 4, 32)
+    assert json.loads((tmp_path / "features" / "features.json").read_text())["taps"] == list(TAPS)
+
+
+def test_a_folder_without_answers(tmp_path):
+    with pytest.raises(ParameterError, match="truedraft data"):
+        shards_of(tmp_path)
+
+
+# ── the teacher ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gemma3"])
+def test_logits_follow_from_the_last_tap(family):
+    model = tiny_model(family)
+    if family == "gemma3":
+        model.config.final_logit_softcapping = 3.0
+    layers = model.config.num_hidden_layers
+    target, tokens = Teacher(model, (1, layers)), torch.tensor([[1, 7, 9, 30, 4]])
+    last = target.features(tokens)[:, :, -1]
+    with torch.no_grad():
+        logits = model(tokens).logits
+    torch.testing.assert_close(target.output()(last), logits)
+    ids = torch.tensor([0, 9, 33])
+    torch.testing.assert_close(target.output(ids)(last), logits[..., ids])
+
+
+def test_taps_are_inputs_of_layers():
+    model, seen = tiny_model(), []
+    model.model.layers[2].register_forward_pre_hook(
+        lambda layer, args, kwargs: seen.append(args[0] if args else kwargs["hidden_states"]), with_kwargs=True
+    )
+    features = Teacher(model, (2, 3)).features(torch.tensor([[3, 4, 5]]))
+    assert torch.equal(features[:, :, 0], seen[0])
+
+
+@pytest.mark.parametrize("taps", [(4,), (-1,), (1, 1)])
+def test_taps_that_are_not_there(taps):
+    with pytest.raises(ParameterError, match="taps"):
+        teacher().__class__(tiny_model(), taps)
