@@ -8,7 +8,7 @@ root. This file refuses to know rules and targets: of the target it knows the nu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.laws import is_greedy, law_for
+from truedraft.drafters.translation import SameIds, Translation
 from truedraft.errors import ParameterError
 from truedraft.targets.cached import Nodes
 
@@ -25,9 +26,6 @@ __all__ = ["DraftModel", "ModelDrafter"]
 
 _FEW = 8
 """Committed tokens that the cache lacks are run with the root if they are this few, else read before."""
-
-_STAND_IN = 0
-"""What the model reads for a token that is beyond its own vocabulary."""
 
 
 class DraftModel(Protocol):
@@ -37,8 +35,8 @@ class DraftModel(Protocol):
     vocab_size: int
     device: torch.device
 
-    def cached(self, key: Hashable) -> int:
-        """How many committed tokens the row holds."""
+    def known(self, key: Hashable, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first one on, the row holds already."""
         ...
 
     def reserve(self, key: Hashable, length: int) -> None:
@@ -66,13 +64,14 @@ class DraftModel(Protocol):
 class _Bet:
     """A session's draft in the making, and where its nodes sit in the model's row.
 
-    missing: committed tokens that the row lacks before the root. row [n]: for every uncommitted node of the row, the
-    node of the growth that it is; None for the missing tokens. kept: for every node of the finished draft, the node of
-    the growth that it was.
+    missing: committed tokens that the row lacks, the root last, as the model reads them. row [n]: for every uncommitted
+    node of the row, the node of the growth that it is; None for the missing tokens. kept: for every node of the
+    finished draft, the node of the growth that it was.
     """
 
     growth: Growth
     missing: Sequence[int]
+    node: Callable[[int], int]
     row: list[int | None] = field(default_factory=list)
     kept: tuple[int, ...] = ()
 
@@ -80,11 +79,11 @@ class _Bet:
         """Tokens and parents of the row's next nodes: the growth's frontier, and before the root what is missing."""
         frontier = self.growth.frontier
         if not self.row:
-            self.row = [*[None] * len(self.missing), *frontier]
-            return [*self.missing, self.growth.token(0)], list(range(-1, len(self.missing)))
+            self.row = [*[None] * (len(self.missing) - 1), *frontier]
+            return list(self.missing), list(range(-1, len(self.missing) - 1))
         parents = [self.row.index(self.growth.parent(node)) for node in frontier]
         self.row += frontier
-        return [self.growth.token(node) for node in frontier], parents
+        return [self.node(self.growth.token(node)) for node in frontier], parents
 
     def accepted(self, path: Sequence[int]) -> list[int]:
         """The row's nodes that are committed once the draft's nodes on `path` are; the deepest was never run."""
@@ -94,9 +93,10 @@ class _Bet:
 
 
 class ModelDrafter:
-    """`core.Drafter` by a causal language model with the target's token ids.
+    """`core.Drafter` by a causal language model.
 
-    vocabulary: the target's number of logits; the model's own are padded or cut to it. law: how children are drawn;
+    vocabulary: the target's number of logits. translation: between the target's ids and the model's; None: they are the
+    same, and the model's logits are padded or cut to the target's number. law: how children are drawn;
     None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED and trees GREEDY_DRAFT. (A 0.5B
     model's two to four siblings for a 1.5B target were rejected a fifth less often so than without replacement, on
     average over settings.) Trees whose shape lists no branching are grown to the likeliest nodes under CHOSEN, and to
@@ -106,10 +106,19 @@ class ModelDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, model: DraftModel, *, vocabulary: int, law: Law | None = None, confidence: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: DraftModel,
+        *,
+        vocabulary: int,
+        translation: Translation | None = None,
+        law: Law | None = None,
+        confidence: float = 0.0,
+    ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
         self._model, self._vocabulary = model, vocabulary
+        self._translation = translation or SameIds(vocabulary, model.vocab_size)
         self._law, self._confidence = law, confidence
         self._greedy: dict[Session, bool] = {}
         self._bets: dict[Session, _Bet] = {}
@@ -117,12 +126,16 @@ class ModelDrafter:
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """A draft a session, all grown together; empty beyond the model's context."""
         bets: dict[Session, _Bet] = {}
-        for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
-            if min(shape.depth, shape.nodes) > 0:
-                self._meet(session, shape)
+        for session, wanted in zip(sessions, shapes, strict=True):
+            if min(wanted.depth, wanted.nodes) < 1:
+                continue
+            text = self._translation.read(session.tokens)
+            shape = self._fitting(session, text, wanted)
+            if shape.depth > 0:
+                self._meet(session, text, shape)
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session])
                 growth = begin(session, shape, law, confidence=self._confidence)
-                bets[session] = _Bet(growth, self._catch_up(session))
+                bets[session] = _Bet(growth, self._catch_up(session, text), self._translation.node)
         while growing := {session: bet for session, bet in bets.items() if bet.growth.frontier}:
             self._grow(growing)
         self._bets.update(bets)
@@ -140,16 +153,16 @@ class ModelDrafter:
         self._greedy.pop(session, None)
         self._model.release(session)
 
-    def _fitting(self, session: Session, shape: Shape) -> Shape:
+    def _fitting(self, session: Session, text: Sequence[int], shape: Shape) -> Shape:
         """The shape, no deeper than the model can read. The deepest nodes are only drawn, never read."""
         limit = self._model.context_length
         if limit is None:
             return shape
-        if len(session.tokens) > limit:
+        if len(text) > limit:
             self._model.release(session)
-        return shape.clip(limit - len(session.tokens) + 1)
+        return shape.clip(limit - len(text) + 1)
 
-    def _meet(self, session: Session, shape: Shape) -> None:
+    def _meet(self, session: Session, text: Sequence[int], shape: Shape) -> None:
         """On first sight: learn how the session samples, and make room for all of its text.
 
         Raises `OutOfMemoryError` here rather than in the middle of a text.
@@ -157,37 +170,24 @@ class ModelDrafter:
         if session in self._greedy:
             return
         self._greedy[session] = is_greedy(session, self._vocabulary, self._model.device)
-        longest, limit = len(session.tokens) + session.ending.room, self._model.context_length
+        longest, limit = len(text) + session.ending.room, self._model.context_length
         self._model.reserve(session, shape.nodes + (longest if limit is None else min(longest, limit)))
 
-    def _catch_up(self, session: Session) -> list[int]:
-        """Make the model's row a beginning of the session's text, and all of it but the last few tokens.
-
-        Returns those that it lacks before the root.
-        """
-        text = self._readable(session.tokens[:-1])
-        known = min(self._model.cached(session), len(text))
-        if len(text) - known > _FEW:
-            known = len(text)
+    def _catch_up(self, session: Session, text: Sequence[int]) -> Sequence[int]:
+        """Make the model's row a beginning of the text, and all of it but the last few tokens, which are returned."""
+        known = self._model.known(session, text[:-1])
+        if len(text) - 1 - known > _FEW:
+            known = len(text) - 1
         self._model.catch_up(session, text[:known])
         return text[known:]
-
-    def _readable(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens as the model can read them."""
-        return [token if token < self._model.vocab_size else _STAND_IN for token in tokens]
 
     def _grow(self, bets: dict[Session, _Bet]) -> None:
         """One level of all trees, in one pass."""
         levels = [bet.level() for bet in bets.values()]
-        nodes = [Nodes(tuple(self._readable(tokens)), tuple(parents)) for tokens, parents in levels]
+        nodes = [Nodes(tuple(tokens), tuple(parents)) for tokens, parents in levels]
         scores = self._model.extend(list(bets), nodes)
         for bet, score in zip(bets.values(), scores, strict=True):
-            bet.growth.grow(self._aligned(score.logits[-len(bet.growth.frontier) :]))
-
-    def _aligned(self, logits: Tensor) -> Tensor:
-        """Logits [F, v] to the target's number of them [F, V]: cut, or padded with tokens of probability 0."""
-        short = self._vocabulary - logits.shape[-1]
-        return torch.nn.functional.pad(logits, (0, short), value=-torch.inf) if short else logits
+            bet.growth.grow(self._translation.logits(score.logits[-len(bet.growth.frontier) :]))
 
     def _finish(self, bet: _Bet) -> Draft:
         draft, bet.kept = bet.growth.finish()

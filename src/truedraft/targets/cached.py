@@ -94,6 +94,10 @@ class CachedModel:
         """How many committed tokens the row holds; 0 if it is unknown."""
         return self._rows[key].length if key in self._rows else 0
 
+    def known(self, key: Hashable, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first one on, the row holds as committed ones."""
+        return common_prefix(self._rows[key].committed, tokens) if key in self._rows else 0
+
     @torch.inference_mode()
     def keep(self, key: Hashable, path: Sequence[int]) -> None:
         """The uncommitted nodes on `path`, each the child of the one before, become committed; all others vanish."""
@@ -140,7 +144,7 @@ class CachedModel:
 
     def catch_up(self, key: Hashable, tokens: Sequence[int], taps: Sequence[int] = ()) -> Tensor | None:
         """Make the row's committed tokens exactly these: forget what differs, `read` what is missing."""
-        known = common_prefix(self._rows[key].committed, tokens) if key in self._rows else 0
+        known = self.known(key, tokens)
         self.rewind(key, known)
         return self.read(key, tokens[known:], taps)
 

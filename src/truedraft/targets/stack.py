@@ -105,9 +105,9 @@ class EarlyExit:
         self._first.model = stack(model.model, range(depth))
         self.context_length, self.vocab_size, self.device = model.context_length, model.vocab_size, model.device
 
-    def cached(self, key: Hashable) -> int:
-        """How many committed tokens the row holds."""
-        return self._whole.cached(key)
+    def known(self, key: Hashable, tokens: Sequence[int]) -> int:
+        """How many of these tokens, from the first one on, the row holds already."""
+        return self._whole.known(key, tokens)
 
     def reserve(self, key: Hashable, length: int) -> None:
         """Make sure that the row can hold `length` slots."""
