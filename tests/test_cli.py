@@ -178,6 +178,7 @@ MISTAKES = {
     "model drafter alone": (["--drafter", "model"], "draft_model"),
     "draft model unused": (["--draft-model", "x"], "draft_model"),
     "memory of no drafter's": (["--memory", "x.npz"], "memory"),
+    "translating nothing": (["--translate"], "draft_model"),
     "layers unknown": (["--drafter", "layer-skip"], "find-layers"),
     "layers of words": (["--drafter", "layer-skip", "--layers", "all"], "layers"),
     "too many layers": (["--drafter", "layer-skip", "--layers", "0-99"], "layers"),
@@ -208,6 +209,13 @@ def test_a_drafter_of_another_vocabulary_is_refused_by_its_first_differing_id(ca
     other = folder(tmp_path, swapped=True)
     code, _, err = run(capsys, "generate", "abc", "--model", model, "--drafter", "model", "--draft-model", other)
     assert code == 2 and "token id 40" in err
+
+
+def test_a_drafter_of_another_vocabulary_drafts_if_its_ids_are_translated(capsys, model, tmp_path):
+    other = folder(tmp_path, swapped=True)
+    plain = generate(capsys, model, "--drafter", "none")
+    fast = generate(capsys, model, "--drafter", "model", "--draft-model", other, "--translate")
+    assert fast["token_ids"] == plain["token_ids"] and fast["drafted"] > 0
 
 
 def test_a_damaged_model_is_refused(capsys, tmp_path):

@@ -21,6 +21,7 @@ from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
 from truedraft.drafters.recycle import RecycleDrafter
 from truedraft.drafters.suffix import SuffixDrafter
+from truedraft.drafters.translation import OtherIds
 from truedraft.drafters.vocabulary import check_vocabulary
 from truedraft.drafters.warm import owner_of, recycling
 from truedraft.errors import ParameterError
@@ -54,12 +55,19 @@ def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
 
 
 def _model(kit: Kit) -> tuple[Drafter, Shape]:
-    if kit.options.draft_model is None:
+    options, ours = kit.options, kit.facts.tokenizer
+    if options.draft_model is None:
         raise ParameterError("drafter 'model' needs draft_model: the name, folder or file of a smaller model")
-    loaded = load_named(kit.options.draft_model, replace(kit.options, exact=False), kit.progress)
-    if kit.facts.tokenizer is not None and loaded.tokenizer is not None:
-        check_vocabulary(kit.facts.tokenizer, loaded.tokenizer)
-    return ModelDrafter(loaded.cache, vocabulary=kit.target.vocab_size, law=_law(kit)), Shape.chain(4)
+    loaded = load_named(options.draft_model, replace(options, exact=False), kit.progress)
+    vocabulary, translation = kit.target.vocab_size, None
+    if options.translate:
+        if ours is None or loaded.tokenizer is None:
+            raise ParameterError("translate needs the tokenizers of both models, and one of them has none")
+        translation = OtherIds(ours, loaded.tokenizer, vocabulary=vocabulary, readable=loaded.cache.vocab_size)
+    elif ours is not None and loaded.tokenizer is not None:
+        check_vocabulary(ours, loaded.tokenizer)
+    drafter = ModelDrafter(loaded.cache, vocabulary=vocabulary, translation=translation, law=_law(kit))
+    return drafter, Shape.chain(4)
 
 
 def _law(kit: Kit) -> Law | None:

@@ -38,6 +38,7 @@ __all__ = [
     "TopK",
     "TopP",
     "Trace",
+    "Translate",
     "TreeShape",
     "TrustRemoteCode",
 ]
@@ -50,6 +51,9 @@ ModelName = Annotated[
 DrafterName = Annotated[str, typer.Option("--drafter", "-d", help=f"{', '.join(DRAFTERS)}.", rich_help_panel=_LOAD)]
 DraftModel = Annotated[
     str | None, typer.Option("--draft-model", help="The small model of --drafter model.", rich_help_panel=_LOAD)
+]
+Translate = Annotated[
+    bool, typer.Option("--translate", help="The small model has another tokenizer.", rich_help_panel=_LOAD)
 ]
 DraftTokens = Annotated[
     int | None, typer.Option("--draft-tokens", "-k", help="Drafted tokens a round (depth).", rich_help_panel=_LOAD)

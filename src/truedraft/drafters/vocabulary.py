@@ -26,7 +26,7 @@ def check_vocabulary(target: Any, draft: Any) -> None:
     if wrong := [index for index in differing if index not in special]:
         raise VocabularyError(
             f"token id {wrong[0]} is {ours[wrong[0]]!r} for the target and {theirs[wrong[0]]!r} for the drafter "
-            f"({len(wrong)} ids differ): choose a drafter with the target's own tokenizer"
+            f"({len(wrong)} ids differ): choose a drafter with the target's own tokenizer, or translate"
         )
     notes = [f"special token {index} is {ours[index]!r} and {theirs[index]!r}" for index in differing]
     notes += [
