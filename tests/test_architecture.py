@@ -34,7 +34,7 @@ FOUNDATION = {
     "targets": "core models",
     "nets": "core",
     "drafters": "targets nets drawing",
-    "training": "nets model",
+    "training": "nets model targets",
     "planning": "core",
     "bench": "model planning",
     "certify": "model planning drafters",

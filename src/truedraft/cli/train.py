@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from truedraft.cli import options as opt
 from truedraft.cli.progress import RichProgress
+from truedraft.drafters.layer_skip import parse_layers
 from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT, resolve
@@ -33,7 +34,7 @@ _DATA, _RUN = "Data", "Run"
 
 
 def train(
-    kind: Annotated[str, typer.Argument(help="medusa, eagle1 or eagle3.")],
+    kind: Annotated[str, typer.Argument(help="eagle3, eagle1, medusa, mtp or model.")],
     data: Annotated[Path, typer.Option("--data", help="Folder of answers (see `truedraft data`).")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the run: checkpoint, log, best head.")],
     model: opt.ModelName = DEFAULT,
@@ -44,6 +45,7 @@ def train(
     decay: Annotated[float | None, typer.Option("--decay", help="Weight of a step to that of the one before.")] = None,
     noise: Annotated[float | None, typer.Option("--noise", help="Width of noise on the states read.")] = None,
     taps: Annotated[list[int] | None, typer.Option("--tap", help="A layer that EAGLE-3 reads; repeat.")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", help="Of kind model: 0,1,2,28,29.")] = None,
     longest: Annotated[int, typer.Option("--longest", help="Rows are cut to so many tokens.")] = 1024,
     prompts: Annotated[bool, typer.Option("--prompts/--answers-only", help="Learn prompts as well.")] = True,
     held_out: Annotated[int, typer.Option("--held-out", help="Most texts that are examined.")] = 64,
@@ -105,6 +107,7 @@ def train(
         held_out=held_out,
         limit=limit,
         start=init_from,
+        layers=None if layers is None else parse_layers(layers),
     )
     console = Console(highlight=False)
     with _processes() as rank:
@@ -135,7 +138,7 @@ class _Run:
         loaded: Any = load_model(self._folder, dtype="float32", device="cpu").model
         layers = loaded.config.get_text_config(decoder=True).num_hidden_layers
         taps = plan.taps or (usual_taps(layers) if layers > 5 or plan.kind == "eagle3" else ())
-        self._teacher = Teacher(loaded, (*taps, layers))
+        self._teacher = Teacher(loaded, (*taps, layers), tokenizer=self._tokenizer)
         self._plan = replace(plan, owner=owner_of(loaded.config, self._tokenizer))
 
     def go(self, *, resume: bool, dry_run: bool) -> int:

@@ -93,7 +93,7 @@ def rate_at(step: int, course: Course) -> float:
 
 @dataclass
 class Trainer:
-    """A run in a folder: checkpoint.pt, log.csv, and the best head so far in `best`.
+    """A run in a folder: checkpoint.pt, log.csv, and heads, the latest in `last`, the best so far in `best`.
 
     settings: whatever a resumed run must have in common with this one. clock: seconds.
     """
@@ -150,7 +150,8 @@ class Trainer:
             yield report
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Write the checkpoint, and the head."""
+        self._save_head("last")
         save_checkpoint(
             self._checkpoint,
             net=self.net,
@@ -158,6 +159,10 @@ class Trainer:
             progress=self.progress,
             settings=self.settings,
         )
+
+    def _save_head(self, name: str) -> None:
+        with self.inputs.written():
+            self.net.save(self.folder / name, dtype=torch.bfloat16)
 
     def examine(self) -> Tally:
         """Acceptance on the held-out texts that are greedy."""
@@ -241,8 +246,7 @@ class Trainer:
                 0,
             )
             if self._rank == 0:
-                with self.inputs.written():
-                    self.net.save(self.folder / "best", dtype=torch.bfloat16)
+                self._save_head("best")
         else:
             self.progress.stale += 1
         return Report(self.progress, report.loss, report.rate, report.gradient, tally)

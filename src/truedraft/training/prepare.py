@@ -37,7 +37,8 @@ class Plan:
     """What to train, as a user says it; None is what is usual for the kind. owner: names the target.
 
     vocabulary: tokens that the head can say, 0 for all. prompts: learn those as well as answers. held_out: most texts
-    that are examined. limit: most rows of answers. start: a folder with a head of the same kind to go on from.
+    that are examined. limit: most rows of answers. start: a folder with a head of the same kind to go on from. layers:
+    those that a small model takes over from the target.
     """
 
     kind: str
@@ -57,10 +58,13 @@ class Plan:
     held_out: int = 64
     limit: int | None = None
     start: Path | None = None
+    layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RECIPES:
             raise ParameterError(f"kind is {self.kind!r}: expected one of {', '.join(RECIPES)}")
+        if self.kind == "model" and self.recipe.steps != 1:
+            raise ParameterError(f"steps are {self.steps} for a model: expected 1, since it reads what it drafts")
         for name in ("steps", "longest", "limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -165,15 +169,21 @@ def _same(rows: Sequence[Row]) -> int:
 
 def _net(plan: Plan, teacher: Teacher, recipe: Recipe, vocabulary: DraftVocabulary) -> Net:
     """A fresh head, or the one that the run goes on from, with its own vocabulary."""
-    embedding, output = teacher.embedding_matrix, teacher.output_matrix
-    if plan.start is None:
-        config = teacher.model.config
-        seed = plan.course.seed
-        net = recipe.make(Size(config, output, vocabulary, recipe.steps, plan.taps, seed, teacher.last_layer))
-    else:
-        net = recipe.load(plan.start)
-    net.share(embedding, output)
-    return net.train()
+    size = Size(
+        teacher.model.config,
+        teacher.output_matrix,
+        vocabulary,
+        recipe.steps,
+        plan.taps,
+        plan.course.seed,
+        last=teacher.last_layer,
+        model=teacher.model,
+        tokenizer=teacher.tokenizer,
+        layers=plan.layers,
+    )
+    net = recipe.make(size) if plan.start is None else recipe.load(plan.start, size)
+    net.share(teacher.embedding_matrix, teacher.output_matrix)
+    return net.eval()  # dropout would make of a resumed run another one
 
 
 def _columns(net: Net, teacher: Teacher) -> tuple[int, ...]:

@@ -4,12 +4,14 @@ medusa    heads at one state          next token                      (Cai et al
 eagle1    one step, noise             state + 0.1 * cross-entropy     (Li et al. 2024)
 eagle3    several steps of its own    cross-entropy, step j by 0.8^j  (Li et al. 2025)
 mtp       the same                    the same; it starts as a copy of the target's last layer
+model     a whole small model         forward KL                      (DistillSpec, Zhou et al. 2024)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +22,8 @@ from truedraft.nets.eagle3 import Eagle3Config, Eagle3Net
 from truedraft.nets.medusa import MedusaConfig, MedusaNet
 from truedraft.nets.mtp import MtpNet
 from truedraft.nets.vocabulary import DraftVocabulary
+from truedraft.targets.load import load_model
+from truedraft.training.student import Student, pruned, usual_layers
 from truedraft.training.unroll import Net
 
 __all__ = ["RECIPES", "Recipe", "Size"]
@@ -29,7 +33,8 @@ __all__ = ["RECIPES", "Recipe", "Size"]
 class Size:
     """What a fresh head is made from. config: of the target; output [V, H]: its output matrix. steps: J.
 
-    taps: those of EAGLE-3, None for the usual ones. last: the target's last layer and its final norm.
+    taps: those of EAGLE-3, None for the usual ones. last: the target's last layer and its final norm. model, tokenizer:
+    the target's own. layers: those that a small model takes over, None for the usual ones.
     """
 
     config: Any
@@ -39,6 +44,9 @@ class Size:
     taps: tuple[int, ...] | None = None
     seed: int = 0
     last: tuple[nn.Module, nn.Module] | None = None
+    model: Any = None
+    tokenizer: Any = None
+    layers: tuple[int, ...] | None = None
 
     @property
     def generator(self) -> torch.Generator:
@@ -48,10 +56,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kind of head. make: a fresh net; load: one from a folder; steps, loss, decay, noise: what is usual for it."""
+    """A kind of drafter. make: a fresh net; load: one from a folder; the rest is what is usual for it."""
 
     make: Callable[[Size], Net]
-    load: Callable[..., Net]
+    load: Callable[[Path, Size], Net]
     steps: int
     loss: str
     decay: float = 0.8
@@ -85,10 +93,27 @@ def _mtp(size: Size) -> Net:
     return net
 
 
+def _model(size: Size) -> Net:
+    layers = usual_layers(size.config.get_text_config(decoder=True).num_hidden_layers)
+    return Student(pruned(size.model, size.layers or layers), size.vocabulary, tokenizer=size.tokenizer)
+
+
+def _head(kind: type[Eagle1Net] | type[Eagle3Net] | type[MedusaNet]) -> Callable[[Path, Size], Net]:
+    """Loads heads of a kind, which have their own draft vocabulary."""
+    return lambda folder, size: kind.load(folder)
+
+
+def _small(folder: Path, size: Size) -> Net:
+    """Loads a model of the target's token ids."""
+    loaded = load_model(folder, dtype="float32", device="cpu").model
+    return Student(loaded, size.vocabulary, tokenizer=size.tokenizer)
+
+
 RECIPES: Mapping[str, Recipe] = {
-    "medusa": Recipe(_medusa, MedusaNet.load, steps=4, loss="next-token"),
-    "eagle1": Recipe(_eagle1, Eagle1Net.load, steps=1, loss="state + 0.1*cross-entropy", noise=0.2),
-    "eagle3": Recipe(_eagle3, Eagle3Net.load, steps=4, loss="cross-entropy"),
-    "mtp": Recipe(_mtp, MtpNet.load, steps=3, loss="cross-entropy"),
+    "medusa": Recipe(_medusa, _head(MedusaNet), steps=4, loss="next-token"),
+    "eagle1": Recipe(_eagle1, _head(Eagle1Net), steps=1, loss="state + 0.1*cross-entropy", noise=0.2),
+    "eagle3": Recipe(_eagle3, _head(Eagle3Net), steps=4, loss="cross-entropy"),
+    "mtp": Recipe(_mtp, _head(MtpNet), steps=3, loss="cross-entropy"),
+    "model": Recipe(_model, _small, steps=1, loss="forward-kl"),
 }
 """By kind."""

@@ -20,11 +20,14 @@ from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.mtp import MtpNet
 from truedraft.training.features import Row
+from truedraft.training.student import Student
 from truedraft.training.unroll import Net
 
 __all__ = ["EvenInputs", "usual_sizes"]
 
 _ROWS = 64
+_AS_THEY_ARE = (MedusaNet, MtpNet, Student)
+"""Nets that read states as they are, normalise them, or read none."""
 
 
 def usual_sizes(net: Net, rows: Sequence[Row], columns: Sequence[int], embedding: Tensor) -> Tensor | None:
@@ -32,7 +35,7 @@ def usual_sizes(net: Net, rows: Sequence[Row], columns: Sequence[int], embedding
 
     First tokens are left out: many models store enormous values there.
     """
-    if isinstance(net, MedusaNet | MtpNet):  # the one reads states as they are, the other normalises them
+    if isinstance(net, _AS_THEY_ARE):
         return None
     states = torch.cat([row.features[1:, list(columns)].float().flatten(1) for row in rows[:_ROWS]])
     if isinstance(net, Eagle1Net):
@@ -46,7 +49,7 @@ class EvenInputs:
     """A head whose reading layer is given even inputs. sizes [inputs] as of `usual_sizes`; None leaves it as it is."""
 
     def __init__(self, net: Net, sizes: Tensor | None) -> None:
-        self._layer: nn.Linear | None = None if sizes is None or isinstance(net, MedusaNet | MtpNet) else net.fc
+        self._layer: nn.Linear | None = None if sizes is None or isinstance(net, _AS_THEY_ARE) else net.fc
         self._sizes = torch.ones(()) if sizes is None else sizes
         if self._layer is not None:
             self._layer.register_forward_pre_hook(lambda layer, inputs: (inputs[0] / self._sizes,))

@@ -46,12 +46,12 @@ class Teacher:
     of the last one.
     """
 
-    def __init__(self, model: Any, taps: Sequence[int]) -> None:
+    def __init__(self, model: Any, taps: Sequence[int], *, tokenizer: Any = None) -> None:
         config = model.config.get_text_config(decoder=True)
         self.layers: int = config.num_hidden_layers
         if any(not 0 <= tap <= self.layers for tap in taps) or len(set(taps)) < len(taps):
             raise ParameterError(f"taps are {tuple(taps)}: expected different layers in 0 .. {self.layers}")
-        self.model, self.taps = model, tuple(taps)
+        self.model, self.taps, self.tokenizer = model, tuple(taps), tokenizer
         self.hidden_size: int = config.hidden_size
         self.embedding_matrix: Tensor = model.get_input_embeddings().weight.detach()
         self.output_matrix: Tensor = model.get_output_embeddings().weight.detach()
