@@ -25,6 +25,7 @@ from truedraft.nets.eagle3 import usual_taps
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.training.loop import Course, Report
 from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare
+from truedraft.training.rows import read_prompts
 from truedraft.training.show import describe, sample
 from truedraft.training.teacher import Teacher
 
@@ -40,6 +41,7 @@ def train(
     model: opt.ModelName = DEFAULT,
     features: Annotated[Path | None, typer.Option("--features", help="Folder of features; data/features.")] = None,
     vocabulary: Annotated[int, typer.Option("--vocabulary", help="Tokens that the head can say; 0: all.")] = 8192,
+    count: Annotated[Path | None, typer.Option("--count", help="Prompts whose tokens are likely as well.")] = None,
     unroll: Annotated[int | None, typer.Option("--unroll", help="Draft steps, or Medusa heads.")] = None,
     loss: Annotated[str | None, typer.Option("--loss", help="Such as 'state + 0.1*cross-entropy'.")] = None,
     decay: Annotated[float | None, typer.Option("--decay", help="Weight of a step to that of the one before.")] = None,
@@ -111,7 +113,7 @@ def train(
     )
     console = Console(highlight=False)
     with _processes() as rank:
-        return _Run(model, plan, console, rank, offline=offline).go(resume=resume, dry_run=dry_run)
+        return _Run(model, plan, console, rank, count=count, offline=offline).go(resume=resume, dry_run=dry_run)
 
 
 @contextmanager
@@ -130,7 +132,9 @@ def _processes() -> Iterator[int]:
 class _Run:
     """A plan carried out, with what is said about it."""
 
-    def __init__(self, model: str, plan: Plan, console: Console, rank: int, *, offline: bool) -> None:
+    def __init__(
+        self, model: str, plan: Plan, console: Console, rank: int, *, count: Path | None, offline: bool
+    ) -> None:
         with RichProgress(console) as progress:
             self._folder = resolve(model, progress=progress, offline=offline)
         self._tokenizer = load_tokenizer(self._folder)
@@ -139,7 +143,8 @@ class _Run:
         layers = loaded.config.get_text_config(decoder=True).num_hidden_layers
         taps = plan.taps or (usual_taps(layers) if layers > 5 or plan.kind == "eagle3" else ())
         self._teacher = Teacher(loaded, (*taps, layers), tokenizer=self._tokenizer)
-        self._plan = replace(plan, owner=owner_of(loaded.config, self._tokenizer))
+        counts = None if count is None else self._counts(count)
+        self._plan = replace(plan, owner=owner_of(loaded.config, self._tokenizer), counts=counts)
 
     def go(self, *, resume: bool, dry_run: bool) -> int:
         prepared = prepare(self._plan, self._teacher, self._rows())
@@ -156,6 +161,17 @@ class _Run:
             self._say(f"resumed at step {trainer.progress.step}")
         self._train(prepared)
         return 0
+
+    def _counts(self, path: Path) -> torch.Tensor:
+        """How often tokens come in the prompts of a file [V]."""
+        counts = torch.zeros(self._teacher.output_size)
+        for row in read_prompts(path)[0]:
+            for message in row.messages:
+                ids = torch.tensor(
+                    self._tokenizer.encode(message["content"], add_special_tokens=False), dtype=torch.int64
+                )
+                counts.index_add_(0, ids, torch.ones(len(ids)))
+        return counts
 
     def _rows(self) -> Rows:
         """All rows; features are computed by one process, and read by all."""

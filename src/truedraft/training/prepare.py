@@ -38,7 +38,8 @@ class Plan:
 
     vocabulary: tokens that the head can say, 0 for all. prompts: learn those as well as answers. held_out: most texts
     that are examined. limit: most rows of answers. start: a folder with a head of the same kind to go on from. layers:
-    those that a small model takes over from the target.
+    those that a small model takes over from the target. counts [V]: of tokens in other texts, for the choice of the
+    vocabulary.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Plan:
     limit: int | None = None
     start: Path | None = None
     layers: tuple[int, ...] | None = None
+    counts: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RECIPES:
@@ -116,12 +118,16 @@ def _divided(rows: Sequence[Row], plan: Plan) -> Rows:
     return Rows(tuple(training), tuple(held_out), len(rows) - len(useful))
 
 
-def choose_vocabulary(rows: Sequence[Row], size: int, count: int) -> tuple[DraftVocabulary, Tensor]:
+def choose_vocabulary(
+    rows: Sequence[Row], size: int, count: int, *, also: Tensor | None = None
+) -> tuple[DraftVocabulary, Tensor]:
     """The `count` most frequent tokens of the answers, and the answers' token counts [size].
 
-    Tokens that no answer has are ranked by the prompts, then by their ids. count 0 takes all.
+    Tokens that are equally frequent there, as those that no answer has, are ranked by the prompts and the counts `also`
+    [size] of other texts, then by their ids. count 0 takes all.
     """
-    answers, prompts = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
+    answers = torch.zeros(size, dtype=torch.float64)
+    prompts = torch.zeros(size, dtype=torch.float64) if also is None else also.double().clone()
     for row in rows:
         for counts, part in ((prompts, row.tokens[: row.prompt_length]), (answers, row.tokens[row.prompt_length :])):
             counts.index_add_(0, part, torch.ones(len(part), dtype=torch.float64))
@@ -142,7 +148,7 @@ class Prepared:
 def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
     """The run of a plan. Raises `ParameterError` for a plan that contradicts itself or the head it starts from."""
     recipe, size = plan.recipe, teacher.output_size
-    vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary)
+    vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary, also=plan.counts)
     net = _net(plan, teacher, recipe, vocabulary)
     columns = _columns(net, teacher)
     begin = _same(rows.training) if plan.prompts else None
