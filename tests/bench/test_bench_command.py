@@ -126,3 +126,28 @@ def test_mistakes_are_one_line(capsys, path, task, tmp_path, arguments, named):
     assert main(["bench", *base, *arguments]) == 2
     error = capsys.readouterr().err
     assert named in error and error.strip().count("\n") == 0
+
+
+def test_policies_are_compared_too(capsys, path, task, tmp_path):
+    rows = "[[1, 1, 3], [2, 9, 0]]"
+    grid = ["-d", "ngram", "-k", "4", "--policies", "fixed,auto", "--schedule", rows, "--batches", "1,2"]
+    code, report = bench(capsys, path, task, tmp_path, *grid)
+    assert code == 0 and all(cell["identical"] for cell in report["cells"])
+    arms = {cell["arm"] for cell in report["cells"]}
+    assert arms == {"none", "ngram k=4", "ngram k=4 policy auto", f"ngram k=4 policy {rows}"}
+    drafted = {cell["batch"]: cell["drafted_per_round"] for cell in report["cells"] if cell["arm"].endswith(rows)}
+    assert drafted[1] > 0 and drafted[2] == 0
+
+
+def test_generate_takes_a_policy(capsys, path, tmp_path):
+    texts = []
+    for policy in ("fixed", "auto", "[[1, 9, 2]]"):
+        assert main(["generate", "abcabcabc", "--model", path, "--policy", policy, "--json", "-n", "20"]) == 0
+        texts.append(json.loads(capsys.readouterr().out)["token_ids"])
+    assert texts[0] == texts[1] == texts[2]
+    for mistake in (
+        ["--policy", "mood"],
+        ["--policy", "[[2, 3]]"],
+        ["--policy", "auto", "--profile", str(tmp_path / "x")],
+    ):
+        assert main(["generate", "abc", "--model", path, *mistake]) == 2

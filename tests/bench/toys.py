@@ -27,16 +27,18 @@ class Clock:
 
 
 class Timed(TabularTarget):
-    """A toy target: a pass takes a second and `slope` for every token past the first, reading a prompt `reading`."""
+    """A toy target: a pass takes a second up to the ridge and then in proportion, and `slope` more for every token past
+    the first; reading a prompt takes `reading`."""
 
-    def __init__(self, clock: Clock, *, slope: float = 0.0, reading: float = 5.0) -> None:
+    def __init__(self, clock: Clock, *, slope: float = 0.0, reading: float = 5.0, ridge: float = 1e9) -> None:
         super().__init__(LANGUAGE)
-        for name, value in {"clock": clock, "slope": slope, "reading": reading, "known": set()}.items():
+        parts = {"clock": clock, "slope": slope, "reading": reading, "ridge": ridge, "known": set()}
+        for name, value in parts.items():
             object.__setattr__(self, name, value)
 
     def score(self, sessions, trees, taps):
         tokens = len(sessions) * max(map(len, trees))
-        self.clock.now += 1.0 + self.slope * (tokens - 1)
+        self.clock.now += max(1.0, tokens / self.ridge) + self.slope * (tokens - 1)
         self.clock.now += self.reading * sum(session not in self.known for session in sessions)
         self.known.update(sessions)
         return super().score(sessions, trees, taps)

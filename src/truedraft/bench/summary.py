@@ -200,7 +200,7 @@ def _context(lines: Sequence[Line]) -> float:
     """Tokens of a text on average, halfway through its output."""
     prompts = [length for line in lines for length in line["prompt_tokens"]]
     output = statistics.mean(line["tokens"] / line["batch"] for line in lines)
-    return statistics.mean(prompts) + output / 2
+    return float(statistics.mean(prompts) + output / 2)
 
 
 def _parts(lines: Sequence[Line]) -> dict[str, float]:

@@ -12,12 +12,12 @@ from transformers import PreTrainedModel
 from truedraft.build.catalogue import DRAFTERS, Kit, doubts
 from truedraft.build.loading import Loaded, facts_of, load_named
 from truedraft.build.options import Options, parse_shape
+from truedraft.build.policies import policy_named
 from truedraft.core import Rule, Shape
 from truedraft.decode import Decoder
 from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT, Progress
-from truedraft.planning.fixed import Fixed
 from truedraft.targets.cached import CachedModel
 from truedraft.targets.fast import Preparation
 from truedraft.targets.torch_target import TorchTarget
@@ -54,7 +54,7 @@ def load(
 
 
 def redraft(model: Model, **options: Any) -> Model:
-    """A loaded model's target, shared, with another drafter, rule and shape; what options say of the target is not read.
+    """A loaded model's target, shared, with another drafter, rule and shape; options of the target are not read.
 
     Raises `ParameterError`, and `ModelError` for a draft model that cannot be loaded.
     """
@@ -70,5 +70,7 @@ def redraft(model: Model, **options: Any) -> Model:
 def assemble(kit: Kit, rule: Rule, shape: Shape | None, *, name: str) -> Model:
     """The parts joined."""
     drafter, usual = DRAFTERS[kit.options.drafter](kit)
-    decoder = Decoder(TorchTarget(kit.target), drafter, rule, Fixed(shape or usual))
+    options = kit.options
+    policy = policy_named(options.policy, shape or usual, kit.target, kit.facts, profile=options.profile)
+    decoder = Decoder(TorchTarget(kit.target), drafter, rule, policy)
     return Model(decoder, kit.facts, batch=kit.options.batch, name=name, drafter_name=kit.options.drafter)

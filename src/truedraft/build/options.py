@@ -28,6 +28,8 @@ class Options:
     the one that ships for the model.
     layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
     set that ships for the model.
+    policy: how much of that to bet: "fixed" all of it, "auto" what pays by past rounds, or rows of batch from, batch to
+    and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`, for "auto".
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
     the CPU in float32. attention: "auto" is the fastest
     that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
@@ -45,6 +47,8 @@ class Options:
     layers: str | Path | None = None
     head: str | Path | None = None
     rule: str = "auto"
+    policy: str = "fixed"
+    profile: str | Path | None = None
     dtype: str = "auto"
     device: str = "auto"
     attention: str = "auto"

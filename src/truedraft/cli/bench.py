@@ -21,7 +21,7 @@ from truedraft.bench.runs import Journal
 from truedraft.build import load
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of, names_of
-from truedraft.cli.measuring import Fleet, about, prompts_of, run, show, warnings_of
+from truedraft.cli.measuring import Fleet, about, extras_of, prompts_of, run, show, warnings_of
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT, resolve
@@ -42,6 +42,13 @@ def bench(
     ] = None,
     trees: Annotated[str | None, typer.Option("--trees", help="Trees: 3x2x1,16", rich_help_panel=_GRID)] = None,
     rules: Annotated[str, typer.Option("--rules", help="Acceptance rules.", rich_help_panel=_GRID)] = "auto",
+    policies: Annotated[
+        str, typer.Option("--policies", help="fixed, and auto: what pays by past rounds.", rich_help_panel=_GRID)
+    ] = "fixed",
+    schedule: Annotated[
+        str | None,
+        typer.Option("--schedule", help="And draft tokens by batch: [[1, 4, 5], [5, 99, 0]]", rich_help_panel=_GRID),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", help="transformers: its own generation too.", rich_help_panel=_GRID)
     ] = None,
@@ -90,6 +97,7 @@ def bench(
         draft_tokens=integers_of("draft_tokens", draft_tokens) if draft_tokens else (),
         trees=names_of(trees or ""),
         rules=names_of(rules),
+        policies=[*("" if name == "fixed" else name for name in names_of(policies)), *([schedule] if schedule else [])],
     )
     console = Console(stderr=json_, highlight=False)
     known = None if profile is None else Profile.load(profile)
@@ -104,7 +112,7 @@ def bench(
             threads=threads,
             offline=offline,
         )
-    fleet = Fleet(plain, extras_of(draft_model, head))
+    fleet = Fleet(plain, extras_of(draft_model, head), known)
     own: list[Arm] = [fleet.arm(setting) for setting in settings]
     others: list[Arm] = (
         [] if endpoint is None else [EndpointArm(endpoint.rstrip("/"), served_model(endpoint.rstrip("/")))]
@@ -142,12 +150,6 @@ def bench(
         show(report, console)
         console.print(f"report: {out / 'report.html'}")
     return 1 if report.mismatches else 0
-
-
-def extras_of(draft_model: str | None, head: str | None) -> dict[str, dict[str, Any]]:
-    """Options of single drafters."""
-    heads = {} if head is None else {name: {"head": head} for name in ("medusa", "eagle1", "eagle2", "eagle3", "mtp")}
-    return heads | {"model": {"draft_model": draft_model}}
 
 
 def _transformers(model: str, draft_model: str | None, offline: bool) -> list[TransformersArm]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +13,42 @@ from rich.table import Table
 
 from truedraft.bench.arms import Arm, Ids, ModelArm, Order
 from truedraft.bench.grid import Load, Setting
-from truedraft.bench.machine import clock_of
+from truedraft.bench.machine import clock_of, describe, model_size
+from truedraft.bench.profiling import Grid, draft_costs, pass_times
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal, run_units, units_of
 from truedraft.bench.tasks import read_prompts
 from truedraft.bench.texts import ids_of
 from truedraft.build import parse_shape, redraft
+from truedraft.build.policies import glance, policy_named
 from truedraft.cli.bars import Bar
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
+from truedraft.planning.profile import Profile
 from truedraft.request import Facts
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
-__all__ = ["Fleet", "about", "prompts_of", "run", "show", "warnings_of"]
+__all__ = ["Fleet", "about", "extras_of", "measured", "prompts_of", "run", "show", "warnings_of"]
 
 
 class Fleet:
     """Models that share a target. extras: options of single drafters, such as the small model's, by drafter."""
 
-    def __init__(self, plain: Model, extras: Mapping[str, Mapping[str, Any]]) -> None:
-        self._plain, self._extras = plain, extras
+    def __init__(self, plain: Model, extras: Mapping[str, Mapping[str, Any]], profile: Profile | None = None) -> None:
+        self._plain, self._extras, self._profile = plain, extras, profile
         self._made: dict[tuple[str, bool], Model] = {}
 
     def model(self, setting: Setting) -> Model:
         """The model of a setting; settings of one drafter share it, since it keeps nothing of a text that is over."""
         base = self._base(setting)
-        shape = parse_shape(setting.draft_tokens, setting.tree or None)
-        policy = base.decoder.policy if shape is None else Fixed(shape)
+        usual, target = base.decoder.policy, base.decoder.target
+        assert isinstance(usual, Fixed) and isinstance(target, TorchTarget)
+        shape = parse_shape(setting.draft_tokens, setting.tree or None) or usual.allowed
+        name = setting.policy or "fixed"
+        if name == "auto" and self._profile is None:
+            self._profile = glance(target.model, base.facts)
+        policy = policy_named(name, shape, target.model, base.facts, profile=self._profile)
         return replace(base, decoder=replace(base.decoder, rule=rule_named(setting.rule), policy=policy))
 
     def arm(self, setting: Setting) -> ModelArm:
@@ -57,6 +65,29 @@ class Fleet:
             extra = self._extras.get(setting.drafter, {})
             self._made[key] = redraft(self._plain, drafter=setting.drafter, rule=setting.rule, **extra)
         return self._made[key]
+
+
+def extras_of(draft_model: str | None, head: str | None) -> dict[str, dict[str, Any]]:
+    """Options of single drafters."""
+    heads = {} if head is None else {name: {"head": head} for name in ("medusa", "eagle1", "eagle2", "eagle3", "mtp")}
+    return heads | {"model": {"draft_model": draft_model}}
+
+
+def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profile:
+    """The profile of a target; models: it with each drafter by name, "none" among them."""
+    plain = models["none"]
+    target = plain.decoder.target
+    assert isinstance(target, TorchTarget)
+    size = model_size(target.model.model)
+    if told is not None:
+        told("the machine")
+    machine = describe(target.model.device, target.model.dtype)
+    clock = clock_of(target.model.device)
+    passes = pass_times(target, plain.facts, grid, clock=clock, told=told)
+    prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
+    batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
+    drafting = draft_costs(models, prompts, batches=batches, told=told)
+    return Profile(passes, drafting, machine, {"name": plain.name, **asdict(size)})
 
 
 def prompts_of(

@@ -27,6 +27,8 @@ __all__ = [
     "MinP",
     "ModelName",
     "Offline",
+    "PolicyName",
+    "ProfileFile",
     "RepetitionPenalty",
     "RuleName",
     "Seed",
@@ -77,6 +79,12 @@ Layers = Annotated[
 Head = Annotated[
     str | None,
     typer.Option("--head", help="Folder of a trained head (medusa, eagle1-3, mtp).", rich_help_panel=_LOAD),
+]
+PolicyName = Annotated[
+    str, typer.Option("--policy", help="fixed, auto, or rows: [[1, 4, 5], [5, 99, 0]].", rich_help_panel=_LOAD)
+]
+ProfileFile = Annotated[
+    Path | None, typer.Option("--profile", help="Costs for --policy auto.", rich_help_panel=_LOAD)
 ]
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,18 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from truedraft.bench.machine import clock_of, describe, model_size
-from truedraft.bench.profiling import Grid, draft_costs, pass_times
-from truedraft.bench.tasks import read_prompts
-from truedraft.bench.texts import ids_of
+from truedraft.bench.profiling import Grid
 from truedraft.build import load, redraft
 from truedraft.cli import options as opt
 from truedraft.cli.lists import integers_of, names_of
+from truedraft.cli.measuring import measured
 from truedraft.cli.progress import RichProgress
-from truedraft.model import Model
 from truedraft.models import DEFAULT
 from truedraft.planning.profile import Profile
-from truedraft.targets.torch_target import TorchTarget
 
 __all__ = ["profile"]
 
@@ -71,23 +66,6 @@ def profile(
     else:
         _print(found, Console(highlight=False))
     return 0
-
-
-def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profile:
-    """The profile of a target; models: it with each drafter by name, "none" among them."""
-    plain = models["none"]
-    target = plain.decoder.target
-    assert isinstance(target, TorchTarget)
-    size = model_size(target.model.model)
-    if told is not None:
-        told("the machine")
-    machine = describe(target.model.device, target.model.dtype)
-    clock = clock_of(target.model.device)
-    passes = pass_times(target, plain.facts, grid, clock=clock, told=told)
-    prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
-    batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
-    drafting = draft_costs(models, prompts, batches=batches, told=told)
-    return Profile(passes, drafting, machine, {"name": plain.name, **asdict(size)})
 
 
 def _print(found: Profile, console: Console) -> None:

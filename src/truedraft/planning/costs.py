@@ -1,0 +1,109 @@
+"""What rounds cost, learned while they run: a profile's passes, corrected by the passes seen, and time outside them.
+
+This file refuses to know what a round yields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truedraft.planning.profile import Profile
+
+__all__ = ["RoundCosts"]
+
+Row = NDArray[np.float64]
+
+_FADING = 0.9
+_STRENGTH = 1.0
+"""Passes at other points count as much as so many at the point itself."""
+_CONTEXT = 256
+"""Contexts are told apart by so many tokens."""
+
+
+class _Mean:
+    """A mean in which old values fade; one that is far off moves it no further than a factor of two would."""
+
+    def __init__(self) -> None:
+        self.weight, self.value = 0.0, 0.0
+
+    def add(self, value: float) -> None:
+        if self.weight:
+            value = min(max(value, 0.5 * self.value), 2.0 * self.value)
+        self.value = (_FADING * self.weight * self.value + value) / (_FADING * self.weight + 1.0)
+        self.weight = _FADING * self.weight + 1.0
+
+
+class RoundCosts:
+    """Seconds of rounds by batch size and rung, from a profile and from rounds seen. sizes: drafted tokens by rung."""
+
+    def __init__(self, profile: Profile, sizes: Sequence[int]) -> None:
+        self._profile, self._sizes = profile, (0, *sizes)
+        self._overall = _Mean()
+        self._ratios: dict[tuple[int, int], _Mean] = {}
+        self._outside: dict[int, dict[int, _Mean]] = {}
+        self._known: dict[tuple[int, int, int], float] = {}
+        self._curves: dict[tuple[int, int], Row] = {}
+
+    def learn(self, batch: int, drafted: int, context: float, target: float) -> None:
+        """A pass over `batch` texts whose longest draft had so many tokens took `target` seconds."""
+        ratio = target / self._foreseen(batch, drafted, context)
+        self._overall.add(ratio)
+        self._ratios.setdefault((batch, drafted), _Mean()).add(ratio)
+
+    def learn_outside(self, batch: int, rung: int, seconds: float) -> None:
+        """A round allowed `rung` rungs took so long outside its pass."""
+        self._outside.setdefault(batch, {}).setdefault(rung, _Mean()).add(seconds)
+
+    def plain_passes(self, batch: int) -> float:
+        """How many passes without a draft were seen at about this batch size, old ones fading."""
+        near = (mean.weight for (other, size), mean in self._ratios.items() if size == 0 and _alike(other, batch))
+        return max(near, default=0.0)
+
+    def passes(self, batch: int, context: float) -> Row:
+        """Seconds of a pass [L + 1] with the draft of every rung, nothing drafted first; never falling."""
+        overall = self._overall.value if self._overall.weight else 1.0
+        seen = [(size, self._ratios[batch, size]) for size in self._sizes if (batch, size) in self._ratios]
+        factors: float | Row = overall
+        if seen:  # between two points that were seen, the correction lies between theirs
+            values = [(mean.weight * mean.value + _STRENGTH * overall) / (mean.weight + _STRENGTH) for _, mean in seen]
+            factors = np.interp(self._sizes, [size for size, _ in seen], values)
+        return np.maximum.accumulate(self._curve(batch, context) * factors)
+
+    def outside(self, batch: int) -> Row:
+        """Seconds outside the pass [L + 1] by rung; rungs not seen yet in proportion to the nearest that was."""
+        known = self._outside.get(batch) or self._nearest(batch)
+        base = known[0].value if 0 in known else 0.0
+        seconds = np.full(len(self._sizes), base)
+        rungs = sorted(rung for rung in known if rung)
+        for place, size in enumerate(self._sizes):
+            if place and rungs:
+                nearest = min(rungs, key=lambda rung: abs(rung - place))
+                seconds[place] = base + (known[nearest].value - base) * size / self._sizes[nearest]
+        return seconds
+
+    def _nearest(self, batch: int) -> dict[int, _Mean]:
+        """What was seen at the batch size nearest to this one."""
+        if not self._outside:
+            return {}
+        return self._outside[min(self._outside, key=lambda other: abs(other - batch))]
+
+    def _curve(self, batch: int, context: float) -> Row:
+        """The profile's passes [L + 1]."""
+        key = batch, round(context / _CONTEXT)
+        if key not in self._curves:
+            self._curves[key] = np.array([self._foreseen(batch, size, context) for size in self._sizes])
+        return self._curves[key]
+
+    def _foreseen(self, batch: int, drafted: int, context: float) -> float:
+        key = batch, drafted, round(context / _CONTEXT)
+        if key not in self._known:
+            self._known[key] = self._profile.pass_seconds(1 + drafted, batch=batch, context=_CONTEXT * key[2])
+        return self._known[key]
+
+
+def _alike(one: int, other: int) -> bool:
+    """Whether two batch sizes are within a half of one another."""
+    return max(one, other) <= 1.5 * min(one, other)

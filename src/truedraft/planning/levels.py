@@ -1,0 +1,81 @@
+"""How much may be bet, as a ladder of shapes, and what each rung has brought so far.
+
+A round that was allowed a rung tells about every rung below it as well: the nodes of a draft come in an order in which
+smaller drafts are its beginnings. This file refuses to know seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truedraft.core import Round, Shape
+
+__all__ = ["Yield", "allowed_level", "ladder"]
+
+Row = NDArray[np.float64]
+
+_FIRST, _GOES_ON = 0.5, 0.8
+"""What is believed of a drafter before anything was seen: its first bet is right half of the time, and after a right
+one the next is right with this probability."""
+
+
+def ladder(shape: Shape) -> tuple[Shape, ...]:
+    """Shapes from the smallest to the whole one: chains by length, fixed trees by level, others by doubling nodes."""
+    if shape.branching or shape.width == 1:
+        return tuple(shape.clip(depth) for depth in range(1, shape.depth + 1))
+    sizes = [1 << power for power in range(shape.nodes.bit_length()) if 1 << power < shape.nodes] + [shape.nodes]
+    return tuple(Shape(min(shape.depth, size), min(shape.width, size), size) for size in sizes if size)
+
+
+def allowed_level(levels: Sequence[Shape], shape: Shape) -> int:
+    """How many rungs of the ladder fit into a shape; 0: not even the first."""
+    return sum(level.nodes <= shape.nodes for level in levels) if shape.depth else 0
+
+
+class Yield:
+    """By rung: how many more tokens a round emits thanks to it, and how much of it gets drafted; old rounds fade.
+
+    weight [L]: rounds in which the rung was allowed. Where there are few, what the rung below brought is carried on.
+    """
+
+    def __init__(self, levels: Sequence[Shape], fading: float) -> None:
+        self._edges = [0, *(level.nodes for level in levels)]
+        self._fading = fading
+        self.weight: Row = np.zeros(len(levels))
+        self._gained: Row = np.zeros(len(levels))
+        self._filled: Row = np.zeros(len(levels))
+
+    def learn(self, record: Round, allowed: int) -> None:
+        """Take a round that was allowed so many rungs."""
+        if not allowed:
+            return
+        for row in (self.weight, self._gained, self._filled):
+            row *= self._fading
+        path = record.verdict.path[: record.accepted]
+        drafted = len(record.draft)
+        for rung in range(allowed):
+            low, high = self._edges[rung], self._edges[rung + 1]
+            self.weight[rung] += 1.0
+            self._gained[rung] += sum(low < node <= high for node in path)
+            self._filled[rung] += min(max(drafted - low, 0) / (high - low), 1.0)
+
+    def rates(self, strength: float, prior: tuple[Row, Row] | None = None) -> tuple[Row, Row]:
+        """(tokens gained, share filled) by rung [L]; `strength`: in rounds, that of the prior."""
+        gained, filled = prior if prior is not None else self._carried(strength)
+        weight = self.weight + strength
+        return (self._gained + strength * gained) / weight, (self._filled + strength * filled) / weight
+
+    def _carried(self, strength: float) -> tuple[Row, Row]:
+        """A prior for every rung from the rung below it."""
+        gained, filled = np.empty(len(self.weight)), np.empty(len(self.weight))
+        before, share, goes_on, fill = 1.0, _FIRST, _GOES_ON, 1.0
+        for rung, weight in enumerate(self.weight):
+            gained[rung], filled[rung] = before * share, fill
+            here = (self._gained[rung] + strength * gained[rung]) / (weight + strength)
+            fill = (self._filled[rung] + strength * fill) / (weight + strength)
+            share = goes_on if rung == 0 else min(max(here / before if before else 0.0, 0.3), 0.95)
+            before = here
+        return gained, filled

@@ -1,0 +1,292 @@
+"""The controller: it does not bias the text, it bets where that pays and stops where it does not."""
+
+import pytest
+import torch
+
+from tests.bench.toys import FACTS, PROMPTS, Clock, model, oracle, written
+from truedraft.bench.arms import Order
+from truedraft.core import Draft, Law, Policy, Round, Session, Shape, Timings, Tree, Verdict
+from truedraft.decode import Decoder
+from truedraft.drafters.none import NoDrafter
+from truedraft.planning.controller import Controller
+from truedraft.planning.costs import RoundCosts
+from truedraft.planning.fixed import Fixed
+from truedraft.planning.levels import Yield, allowed_level, ladder
+from truedraft.planning.profile import PassTime, Profile
+from truedraft.request import Parameters, make_session
+from truedraft.toy import Script, TabularDrafter, TabularTarget, random_language
+from truedraft.verify import token
+from truedraft.verify.auto import rule_named
+from truedraft.verify.enumeration import outcomes, total_variation
+
+
+def profile(ridge=1e9, slope=0.0):
+    points = [(batch, width) for batch in (1, 2, 4, 8, 16, 32) for width in (1, 2, 3, 5, 9, 17)]
+    return Profile(
+        tuple(
+            PassTime(64, *point, max(1.0, point[0] * point[1] / ridge) + slope * (point[0] * point[1] - 1))
+            for point in points
+        )
+    )
+
+
+# ── ladders, yields, costs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ladders_lead_to_the_whole_shape():
+    assert ladder(Shape.chain(3)) == (Shape.chain(1), Shape.chain(2), Shape.chain(3))
+    assert ladder(Shape.tree(3, 2)) == (Shape.tree(3), Shape.tree(3, 2))
+    sizes = ladder(Shape(depth=8, width=4, nodes=12))
+    assert [level.nodes for level in sizes] == [1, 2, 4, 8, 12] and sizes[-1] == Shape(8, 4, 12)
+    assert ladder(Shape(0)) == ()
+    assert [allowed_level(sizes, shape) for shape in (Shape(0), Shape(1, 1, 1), Shape(4, 4, 5), Shape(8, 4, 99))] == [
+        0,
+        1,
+        3,
+        5,
+    ]
+
+
+def record(drafted, accepted, *, shape=None, emitted=None):
+    tree = Tree.chain([0] * (drafted + 1))
+    verdict = Verdict(tuple(range(1, accepted + 1)), (0,) * (accepted + 1))
+    return Round(1, shape or Shape.chain(4), Draft(tree), verdict, emitted or accepted + 1, Timings())
+
+
+def test_yields_are_counted_by_rung():
+    levels = ladder(Shape.chain(4))
+    seen = Yield(levels, fading=1.0)
+    seen.learn(record(4, 2), 4)
+    seen.learn(record(1, 1), 4)
+    seen.learn(record(4, 0, shape=Shape.chain(2)), 2)
+    gained, filled = seen.rates(1e-9)
+    assert gained == pytest.approx([2 / 3, 1 / 3, 0, 0], abs=1e-6)
+    assert filled == pytest.approx([1, 2 / 3, 1 / 2, 1 / 2], abs=1e-6)
+    assert seen.weight == pytest.approx([3, 3, 2, 2])
+
+
+def test_what_was_never_tried_carries_on_what_is_below():
+    seen = Yield(ladder(Shape.chain(6)), fading=0.9)
+    for _ in range(40):
+        seen.learn(record(2, 2, shape=Shape.chain(2)), 2)
+    gained, _ = seen.rates(2.0)
+    assert gained[1] > 0.8 and 0.5 < gained[3] < gained[2] < gained[1]
+    for _ in range(40):
+        seen.learn(record(2, 0, shape=Shape.chain(2)), 2)
+    assert seen.rates(2.0)[0].max() < 0.1
+
+
+def test_costs_follow_the_passes_seen():
+    costs = RoundCosts(profile(), [1, 2, 4])
+    assert costs.passes(1, 64) == pytest.approx([1, 1, 1, 1])
+    for _ in range(20):
+        costs.learn(1, 0, 64, 2.0)
+        costs.learn(1, 4, 64, 5.0)
+    seconds = costs.passes(1, 64)
+    assert seconds[0] == pytest.approx(2.0, rel=0.3) and seconds[3] == pytest.approx(5.0, rel=0.2)
+    assert seconds[0] <= seconds[1] <= seconds[2] <= seconds[3]
+    before = costs.passes(1, 64)[0]
+    costs.learn(1, 0, 64, 1000.0)
+    assert costs.passes(1, 64)[0] < 1.2 * before, "one slow pass is forgiven"
+
+
+def test_costs_outside_the_pass_grow_with_the_draft():
+    costs = RoundCosts(profile(), [1, 2, 4])
+    assert costs.outside(3) == pytest.approx([0, 0, 0, 0])
+    costs.learn_outside(1, 0, 0.1)
+    costs.learn_outside(1, 2, 0.5)
+    assert costs.outside(1) == pytest.approx([0.1, 0.3, 0.5, 0.9])
+    assert costs.outside(7) == pytest.approx(costs.outside(1))
+
+
+# ── what it decides ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(policy, drafter, *, batch=1, tokens=60, ridge=1e9, slope=0.0, prompts=PROMPTS):
+    """Seconds, and drafted tokens a round."""
+    clock = Clock()
+    decoder = model(clock, drafter, policy=policy, ridge=ridge, slope=slope, reading=0.0).decoder
+    sessions = [
+        make_session(list(prompts[n % len(prompts)]), Parameters(max_new_tokens=tokens), FACTS) for n in range(batch)
+    ]
+    drafted = [max(len(item.draft) for _, item in step) for step in decoder.run(sessions, batch=batch)]
+    return clock.now, drafted
+
+
+def best_fixed(drafter, depth=8, **options):
+    return min(run(Fixed(Shape.chain(k)), drafter, **options)[0] for k in range(depth + 1))
+
+
+def test_it_is_a_policy():
+    assert isinstance(Controller(Shape.chain(4), profile()), Policy)
+    session = make_session([0], Parameters(), FACTS)
+    assert Controller(Shape(0), profile()).shape([session], {}) == [Shape(0)]
+
+
+def test_with_an_oracle_it_climbs_to_the_top():
+    seconds, drafted = run(Controller(Shape.chain(8), profile()), oracle())
+    assert drafted[-2] >= 6 and seconds <= best_fixed(oracle()) + 3
+
+
+def test_with_a_hopeless_drafter_it_stops_and_loses_little():
+    drafter = oracle(right=0)
+    options = {"tokens": 60, "slope": 0.1, "batch": 4}
+    plain = run(Fixed(Shape(0)), drafter, **options)[0]
+    seconds, drafted = run(Controller(Shape.chain(8), profile(slope=0.1)), drafter, **options)
+    assert drafted.count(0) > 40 and seconds <= plain / 0.97 + 3, "a few first rounds aside"
+
+
+def test_it_finds_the_middle_where_drafts_are_right_for_two_tokens():
+    options = {"tokens": 60, "slope": 0.2}
+    seconds, drafted = run(Controller(Shape.chain(8), profile(slope=0.2)), oracle(right=2), **options)
+    assert sorted(drafted[8:])[len(drafted[8:]) // 2] == 2
+    assert seconds <= 1.15 * best_fixed(oracle(right=2), **options)
+
+
+def test_past_the_ridge_it_does_not_bet():
+    drafter = oracle(right=1)
+    seconds, drafted = run(Controller(Shape.chain(4), profile(ridge=4)), drafter, batch=16, ridge=4)
+    plain = run(Fixed(Shape(0)), drafter, batch=16, ridge=4)[0]
+    assert drafted[5:].count(0) > 0.9 * len(drafted[5:]) and seconds <= plain / 0.97 + 12
+    _, bets = run(Controller(Shape.chain(4), profile(ridge=4)), drafter, batch=1, ridge=4)
+    assert sorted(bets[5:-1])[2] >= 1
+
+
+def test_it_corrects_a_profile_that_is_wrong():
+    flat = Controller(Shape.chain(8), profile())  # believes that passes are free, where each token costs a pass
+    seconds, drafted = run(flat, oracle(right=1), batch=2, slope=1.0)
+    assert sum(drafted[10:]) <= len(drafted[10:])
+    assert seconds <= 1.25 * run(Fixed(Shape(0)), oracle(right=1), batch=2, slope=1.0)[0]
+
+
+class Turning:
+    """Right from some length on, wrong before."""
+
+    taps = ()
+
+    def __init__(self, turn):
+        self._turn, self._right, self._wrong = turn, oracle(), oracle(right=0)
+
+    def propose(self, sessions, shapes):
+        return [
+            (self._right if len(session.tokens) >= self._turn else self._wrong).propose([session], [shape])[0]
+            for session, shape in zip(sessions, shapes, strict=True)
+        ]
+
+    def observe(self, *_):
+        pass
+
+    release = observe
+
+
+def test_it_comes_back_when_the_text_becomes_easy():
+    seconds, drafted = run(Controller(Shape.chain(8), profile(slope=0.1)), Turning(32), slope=0.1)
+    assert drafted[22:28].count(0) >= 4 and max(drafted[-4:]) >= 4
+    plain = run(Fixed(Shape(0)), Turning(32), slope=0.1)[0]
+    assert seconds < 0.85 * plain, "half of the text is easy, and it has to notice"
+
+
+def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
+    easy = Script([written(PROMPTS[0])], vocabulary=4)
+    wrong = Script([written(prompt) for prompt in PROMPTS[1:]], vocabulary=4, right=0)
+
+    class Both(Turning):
+        def propose(self, sessions, shapes):
+            return [
+                (easy if session.tokens[:2] == [0, 1] else wrong).propose([session], [shape])[0]
+                for session, shape in zip(sessions, shapes, strict=True)
+            ]
+
+    controller = Controller(Shape.chain(4), profile(slope=0.02))
+    clock = Clock()
+    decoder = model(clock, Both(0), policy=controller, slope=0.02, reading=0.0).decoder
+    sessions = [make_session(list(prompt), Parameters(max_new_tokens=60), FACTS) for prompt in PROMPTS[:2]]
+    bets = {session: [] for session in sessions}
+    for step in decoder.run(sessions, batch=2):
+        if len(step) == 2:
+            for session, item in step:
+                bets[session].append(item.shape.depth)
+    assert sum(bets[sessions[0]]) >= 3 * len(bets[sessions[0]]), "looks aside"
+
+
+# ── what it must not do ───────────────────────────────────────────────────────────────────────────────────────────
+
+LENGTH = 3
+LANGUAGE, DRAFTS = random_language(2, seed=1), random_language(2, seed=2)
+
+
+def law_of_text(policy, drafter, target=None):
+    """The law of the first three tokens, by walking every outcome of drafts and verdicts."""
+    law = {}
+
+    def write(dice):
+        session = make_session([0], Parameters(max_new_tokens=LENGTH, temperature=1.0), FACTS2)
+        session = Session(session.tokens, session.sampler, dice, session.ending)
+        ticks = iter(range(10**6))
+        decoder = Decoder(target or TabularTarget(LANGUAGE), drafter, token.RULE, policy(), clock=lambda: next(ticks))
+        for _ in decoder.run([session]):
+            pass
+        return tuple(session.output)
+
+    for chance, text in outcomes(write):
+        law[text] = law.get(text, 0.0) + chance
+    return law
+
+
+FACTS2 = type(FACTS)(vocabulary=2)
+
+
+def test_the_text_keeps_its_law():
+    drafter = TabularDrafter(DRAFTS, Law.SAMPLED)
+    own = law_of_text(lambda: Fixed(Shape(0)), NoDrafter())
+    shapes = set()
+
+    class Watched(Controller):
+        def shape(self, sessions, history):
+            chosen = super().shape(sessions, history)
+            shapes.update(shape.depth for shape in chosen)
+            return chosen
+
+    for ridge in (1e9, 1.5, 0.7):
+        found = law_of_text(lambda ridge=ridge: Watched(Shape.chain(3), profile(ridge)), drafter)
+        assert total_variation(found, own) < 1e-12
+    assert {0, 1} <= shapes and max(shapes) >= 2, "what it chose has changed from outcome to outcome"
+
+
+def test_whoever_looks_at_the_draw_biases_it():
+    """p(A) = 0.7, q(A) = 0.5: a drafter that drops a drawn B makes A come out with 0.85, where 0.70 is right."""
+
+    def language(p):
+        return lambda context: torch.tensor([p, 1 - p], dtype=torch.float64).log()
+
+    class Looking(TabularDrafter):
+        def propose(self, sessions, shapes):
+            drafts = super().propose(sessions, shapes)
+            return [draft if draft.tree.tokens[1:] == (0,) else Draft.empty(draft.tree.tokens[0]) for draft in drafts]
+
+    target = TabularTarget(language(0.7))
+
+    def first(policy, drafter):
+        return sum(chance for text, chance in law_of_text(policy, drafter, target).items() if text[0] == 0)
+
+    looking = first(lambda: Fixed(Shape.chain(1)), Looking(language(0.5), Law.SAMPLED))
+    assert looking == pytest.approx(0.85, abs=1e-12)
+    honest = first(lambda: Controller(Shape.chain(1), profile()), TabularDrafter(language(0.5), Law.SAMPLED))
+    assert honest == pytest.approx(0.70, abs=1e-12)
+
+
+def test_it_is_given_past_rounds_only():
+    """The policy is asked before anything is drafted, with rounds that are over."""
+    seen = []
+
+    class Spy(Controller):
+        def shape(self, sessions, history):
+            seen.append({session: record.index for session, record in history.items()})
+            return super().shape(sessions, history)
+
+    order = Order(PROMPTS[:1], (0,), tokens=8)
+    clock = Clock()
+    arm = model(clock, oracle(), policy=Spy(Shape.chain(2), profile()))
+    result = arm.generate(list(order.prompts[0]), max_new_tokens=8)
+    assert [list(rounds.values()) for rounds in seen] == [[], *([n] for n in range(result.statistics.rounds - 1))]
+    assert rule_named("auto") is arm.decoder.rule
