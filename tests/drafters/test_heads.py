@@ -10,7 +10,7 @@ import torch
 from tests.folders import folder
 from tests.nets.heads import tiny_head
 from tests.tiny import tiny_model
-from truedraft.build import load
+from truedraft.build import load, redraft
 from truedraft.cli import main
 from truedraft.drafters import heads
 from truedraft.drafters.eagle import EagleDrafter
@@ -142,22 +142,27 @@ def target(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(target, tmp_path_factory):
-    root, model = tmp_path_factory.mktemp("heads"), load(target, drafter="none").decoder.target.model.model
+def plain(target):
+    return load(target, drafter="none")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    root = tmp_path_factory.mktemp("heads")
     for kind in ("medusa", "eagle1", "eagle3"):
         tiny_head(kind, tiny_model(vocab_size=260), draft=100).save(root / kind)
-    assert model.config.vocab_size == 260
     return root
 
 
 @each_name
 @pytest.mark.parametrize("options", [{}, {"tree": "2x2"}, {"tree": "6"}, {"draft_tokens": 2}], ids=str)
-def test_a_head_by_name_writes_the_targets_text(name, options, target, trained):
+def test_a_head_by_name_writes_the_targets_text(name, options, plain, trained):
     prompts = ["abcabc", "hello there"]
     settings = {"max_new_tokens": 20, "ignore_eos": True}
-    plain = load(target, drafter="none").generate(prompts, **settings)
-    drafted = load(target, drafter=name, head=trained / NETS[name], **options).generate(prompts, **settings)
-    assert [result.token_ids for result in drafted] == [result.token_ids for result in plain]
+    drafted = redraft(plain, drafter=name, head=trained / NETS[name], **options).generate(prompts, **settings)
+    assert [result.token_ids for result in drafted] == [
+        result.token_ids for result in plain.generate(prompts, **settings)
+    ]
     assert all(result.statistics.drafted > 0 for result in drafted)
 
 
@@ -173,9 +178,9 @@ def test_a_head_by_name_on_the_command_line(name, target, trained, capsys):
 
 @each_name
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "auto"])
-def test_a_head_under_every_rule(name, rule, target, trained):
-    model = load(target, drafter=name, head=trained / NETS[name], rule=rule)
-    plain = load(target, drafter="none", rule=rule)
+def test_a_head_under_every_rule(name, rule, plain, trained):
+    model = redraft(plain, drafter=name, head=trained / NETS[name], rule=rule)
+    plain = redraft(plain, drafter="none", rule=rule)
     for temperature in (0.0, 0.8):
         options = {"max_new_tokens": 12, "ignore_eos": True, "temperature": temperature, "seed": 3}
         result = model.generate("abc", **options)
@@ -184,9 +189,9 @@ def test_a_head_under_every_rule(name, rule, target, trained):
             assert result.token_ids == plain.generate("abc", **options).token_ids
 
 
-def test_a_head_belongs_to_the_drafters_that_run_one(target, trained):
+def test_a_head_belongs_to_the_drafters_that_run_one(plain, trained):
     with pytest.raises(ParameterError, match="head is given with drafter 'ngram'"):
-        load(target, drafter="ngram", head=trained / "eagle3")
+        redraft(plain, drafter="ngram", head=trained / "eagle3")
     assert set(NETS) <= set(HEADS)
 
 
