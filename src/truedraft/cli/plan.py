@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from truedraft.bench.report import read_cells
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of
+from truedraft.cli.recommendation import recommended
 from truedraft.errors import ParameterError
 from truedraft.planning.account import (
     Advice,
@@ -21,6 +24,7 @@ from truedraft.planning.account import (
     sweet_spot,
 )
 from truedraft.planning.predict import overall_speedup
+from truedraft.planning.profile import Profile
 
 __all__ = ["plan"]
 
@@ -46,11 +50,21 @@ def plan(
         float, typer.Option("--overhead", help="Share of plain decoding's time that reads prompts.")
     ] = 0.0,
     longest: Annotated[int, typer.Option("--longest", help="Longest draft to consider.")] = 16,
+    profile: Annotated[Path | None, typer.Option("--profile", help="File of truedraft profile.")] = None,
+    bench: Annotated[Path | None, typer.Option("--bench", help="Folder of truedraft bench.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Only this task of the bench.")] = None,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the bench's cells.")] = 0.0,
     json_: opt.Json = False,
 ) -> int:
     """Say what a draft is expected to yield and to cost, which length is best, and when not to speculate."""
+    if (profile is None) != (bench is None):
+        raise ParameterError("plan needs --profile and --bench together, or neither")
+    if profile is not None and bench is not None:
+        return recommended(Profile.load(profile), read_cells(bench), (task, temperature), as_json=json_)
     if (alpha is None) == (rates is None):
-        raise ParameterError("plan needs exactly one of --alpha (0.7) and --rates (0.8,0.7,0.6)")
+        raise ParameterError(
+            "plan needs exactly one of --alpha (0.7) and --rates (0.8,0.7,0.6), or --profile and --bench"
+        )
     if not 0 <= overhead < 1:
         raise ParameterError(f"overhead is {overhead}: expected a share from 0 to below 1")
     measured = [alpha] * max(longest, draft_tokens, 1) if alpha is not None else fractions_of("rates", rates or "")

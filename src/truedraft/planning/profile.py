@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -79,21 +80,27 @@ class Profile:
         """The drafters whose cost was measured."""
         return sorted({cost.drafter for cost in self.drafting})
 
+    @cached_property
+    def _curves(self) -> dict[int, list[tuple[int, list[tuple[float, float]]]]]:
+        """By context: (batch, its curve of (width, seconds)), ascending."""
+        curves: dict[int, dict[int, list[tuple[float, float]]]] = {}
+        for point in self.passes:
+            curves.setdefault(point.context, {}).setdefault(point.batch, []).append((point.width, point.seconds))
+        return {
+            context: [(batch, sorted(curve)) for batch, curve in sorted(batches.items())]
+            for context, batches in sorted(curves.items())
+        }
+
     def pass_seconds(self, width: float, *, batch: float = 1, context: float | None = None) -> float:
         """Seconds of a pass; linear between measured points and past the last, constant below the first."""
-        contexts = self.contexts
-        asked = contexts[0] if context is None else context
-        curve = [(place, self._at_context(place, width, batch)) for place in contexts]
-        return _on(curve, asked)
-
-    def _at_context(self, context: int, width: float, batch: float) -> float:
-        points = [point for point in self.passes if point.context == context]
-        batches = sorted({point.batch for point in points})
-        return _on([(place, _on(self._curve(context, place), width)) for place in batches], batch)
-
-    def _curve(self, context: int, batch: int) -> list[tuple[float, float]]:
-        """(width, seconds) at one context and batch size."""
-        return sorted((p.width, p.seconds) for p in self.passes if p.context == context and p.batch == batch)
+        asked = next(iter(self._curves)) if context is None else context
+        return _on(
+            [
+                (place, _on([(count, _on(curve, width)) for count, curve in batches], batch))
+                for place, batches in self._curves.items()
+            ],
+            asked,
+        )
 
     def outside_seconds(self, drafter: str, drafted: float, *, batch: float = 1) -> float:
         """Seconds of a round outside the target's pass."""
@@ -111,7 +118,7 @@ class Profile:
         Infinite if the widest pass measured still costs no more than the plateau.
         """
         at = self.contexts[0] if context is None else context
-        curve = self._curve(at, self.batches[0])
+        curve = self._curves[at][0][1]
         if len(curve) < 2:
             return math.inf
         (near, low), (far, high) = curve[-2:]

@@ -1,0 +1,133 @@
+"""What `truedraft plan` says of a profile and a bench: the setting to take, where it pays, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from truedraft.bench.forecast import drafter_of, family_of, length_of
+from truedraft.bench.summary import Cell
+from truedraft.errors import ParameterError
+from truedraft.planning.profile import Profile
+from truedraft.planning.recommend import Candidate, Recommendation, recommend, tree_for
+from truedraft.planning.trees import branching_of
+
+__all__ = ["candidates_of", "recommended"]
+
+
+def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None, float], *, as_json: bool) -> int:
+    """Print the recommendation for a task (None: all of them) and temperature."""
+    task, temperature = load
+    candidates = candidates_of(cells, task, temperature)
+    if not candidates:
+        raise ParameterError(
+            f"the bench has no drafter's rounds of {task or 'any task'} at temperature {temperature:g}: run it so"
+        )
+    found = recommend(candidates, profile, profile.batches)
+    report = {
+        "speculate": found.pays,
+        "advice": _advice(found),
+        "switch_off_above": found.off_above,
+        "schedule": found.schedule,
+        "choices": [_choice(choice) for choice in found.choices],
+        "trees": _trees(candidates, profile),
+    }
+    if as_json:
+        print(json.dumps(report))
+    else:
+        _print(report, Console(highlight=False))
+    return 0
+
+
+def candidates_of(cells: Sequence[Cell], task: str | None, temperature: float) -> list[Candidate]:
+    """One for every family of arms, from its longest chains at the smallest batch; tasks are joined unless named."""
+    families: dict[str, list[Cell]] = {}
+    for cell in cells:
+        asked = cell.temperature == temperature and task in (None, cell.task)
+        if asked and cell.counts and drafter_of(cell.arm) != "none" and " policy " not in cell.arm:
+            families.setdefault(family_of(cell.arm), []).append(cell)
+    return [_candidate(family) for family in families.values()]
+
+
+def _candidate(family: Sequence[Cell]) -> Candidate:
+    least = min(cell.batch for cell in family)
+    longest = max((length_of(cell.arm) or 0) for cell in family)
+    source = [cell for cell in family if cell.batch == least and (length_of(cell.arm) or 0) == longest]
+    name = source[0].arm
+    return Candidate(
+        drafter_of(name),
+        tuple(counts for cell in source for counts in cell.counts),
+        longest,
+        name.partition(" tree ")[2].split(" ")[0],
+        sum(cell.context for cell in source) / len(source),
+    )
+
+
+def _advice(found: Recommendation) -> str:
+    if not found.pays:
+        best = max(found.choices, key=lambda choice: choice.speedup.value)
+        return f"do not speculate: at best {best} would make it {best.speedup} times as fast, at batch {best.batch}"
+    best = next(choice for choice in found.choices if choice.is_worth_it)
+    return f"take {best}: {best.speedup} times as fast at batch {best.batch}; {_limit(found)}"
+
+
+def _limit(found: Recommendation) -> str:
+    last = found.choices[-1].batch
+    if found.off_above is None or found.off_above >= last:
+        return f"it pays up to batch {last}, the largest profiled"
+    return f"switch off above batch {found.off_above}"
+
+
+def _choice(choice: Any) -> dict[str, Any]:
+    return {
+        "batch": choice.batch,
+        "setting": str(choice),
+        "drafter": choice.candidate.drafter,
+        "draft_tokens": choice.draft_tokens,
+        "tree": choice.candidate.tree or None,
+        "speedup": choice.speedup.value,
+        "low": choice.speedup.low,
+        "high": choice.speedup.high,
+        "worth_it": choice.is_worth_it,
+    }
+
+
+def _trees(candidates: Sequence[Candidate], profile: Profile) -> list[dict[str, Any]]:
+    """The best static tree for every drafter that drafted siblings, by its acceptance by rank."""
+    found = []
+    for candidate in candidates:
+        plan = tree_for(candidate.total, profile, candidate.drafter)
+        if plan is not None and plan.nodes:
+            even = branching_of(plan.parents, nodes=plan.nodes)
+            found.append(
+                {
+                    "drafter": candidate.drafter,
+                    "nodes": plan.nodes,
+                    "depth": plan.depth,
+                    "expected_tokens": plan.tokens,
+                    "tree": "x".join(map(str, even)),
+                    "parents": list(plan.parents),
+                    "by_rank": list(candidate.total.by_rank),
+                }
+            )
+    return found
+
+
+def _print(report: dict[str, Any], console: Console) -> None:
+    table = Table("batch", "best setting", "predicted speed", "")
+    for choice in report["choices"]:
+        speed = f"{choice['speedup']:.2f}x ({choice['low']:.2f} to {choice['high']:.2f})"
+        table.add_row(str(choice["batch"]), choice["setting"], speed, "" if choice["worth_it"] else "not worth it")
+    console.print(table)
+    console.print(report["advice"], style="bold")
+    if report["speculate"]:
+        console.print(f"by batch size: --policy '{json.dumps(report['schedule'])}'")
+    for tree in report["trees"]:
+        console.print(
+            f"tree for {tree['drafter']}: {tree['nodes']} nodes for {tree['expected_tokens']:.2f} tokens a round; "
+            f"nearest even shape: --tree {tree['tree']}"
+        )

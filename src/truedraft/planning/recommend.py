@@ -1,0 +1,125 @@
+"""What to run: the drafter, length or tree with the highest predicted speed at every batch, and when to run none.
+
+It rests on rounds that were counted and passes that were timed. This file refuses to know where they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+
+from truedraft.planning.account import WORTHWHILE
+from truedraft.planning.counts import Counts
+from truedraft.planning.predict import Estimate, predicted_speedup, resampled
+from truedraft.planning.profile import Profile
+from truedraft.planning.trees import TreePlan, best_tree
+
+__all__ = ["Candidate", "Choice", "Recommendation", "recommend", "tree_for"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A drafter whose rounds were counted, a prompt each. tree: its shape; "" for chains of up to draft_tokens."""
+
+    drafter: str
+    samples: tuple[Counts, ...]
+    draft_tokens: int = 0
+    tree: str = ""
+    context: float | None = None
+
+    @cached_property
+    def total(self) -> Counts:
+        """The counts of all prompts."""
+        return reduce(add, self.samples, Counts())
+
+    @property
+    def lengths(self) -> list[int | None]:
+        """The draft lengths that its counts can speak of."""
+        return [None] if not self.draft_tokens else list(range(1, self.draft_tokens + 1))
+
+    def speedup(self, profile: Profile, length: int | None, batch: int, counts: Counts | None = None) -> float:
+        """Predicted from these counts, or from all of its own."""
+        return predicted_speedup(
+            counts or self.total, profile, self.drafter, draft_tokens=length, batch=batch, context=self.context
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best setting at a batch size. draft_tokens None: the candidate's tree."""
+
+    batch: int
+    candidate: Candidate
+    draft_tokens: int | None
+    speedup: Estimate
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is likely to be faster than plain decoding, and by enough to bother."""
+        return self.speedup.value >= WORTHWHILE and self.speedup.low > 1.0
+
+    def __str__(self) -> str:
+        name = self.candidate.drafter
+        if self.draft_tokens is not None:
+            return f"{name} with {self.draft_tokens} draft tokens"
+        return f"{name} with tree {self.candidate.tree}" if self.candidate.tree else name
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """choices: the best at every batch size, ascending. off_above: the largest batch at which drafting pays, if any."""
+
+    choices: tuple[Choice, ...]
+    off_above: int | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether to speculate at all."""
+        return any(choice.is_worth_it for choice in self.choices)
+
+    @property
+    def schedule(self) -> list[list[int]]:
+        """Draft tokens by batch size, in the rows that policies take; trees count by the tokens that they may draft."""
+        rows: list[list[int]] = []
+        for choice, following in zip(self.choices, (*self.choices[1:], None), strict=True):
+            drafted = choice.draft_tokens or len(choice.candidate.total.drafted) - 1
+            tokens = drafted if choice.is_worth_it else 0
+            last = following.batch - 1 if following is not None else 9999
+            if rows and rows[-1][2] == tokens:
+                rows[-1][1] = last
+            else:
+                rows.append([choice.batch, last, tokens])
+        return [[1, *rows[0][1:]], *rows[1:]]
+
+
+def recommend(candidates: Sequence[Candidate], profile: Profile, batches: Sequence[int]) -> Recommendation:
+    """The best candidate at each batch size; at least one candidate and one batch size."""
+    choices = tuple(_choice(candidates, profile, batch) for batch in sorted(batches))
+    paying = [batch for batch in range(1, max(batches) + 1) if _best(candidates, profile, batch)[0] > 1.0]
+    return Recommendation(choices, max(paying, default=None))
+
+
+def _best(candidates: Sequence[Candidate], profile: Profile, batch: int) -> tuple[float, Candidate, int | None]:
+    """(speedup, candidate, length) of the fastest; the shorter length wins a tie."""
+    options = [
+        (candidate.speedup(profile, length, batch), candidate, length)
+        for candidate in candidates
+        for length in candidate.lengths
+    ]
+    return max(options, key=lambda option: option[0])
+
+
+def _choice(candidates: Sequence[Candidate], profile: Profile, batch: int) -> Choice:
+    _, candidate, length = _best(candidates, profile, batch)
+    estimate = resampled(candidate.samples, lambda counts: candidate.speedup(profile, length, batch, counts))
+    return Choice(batch, candidate, length, estimate)
+
+
+def tree_for(counts: Counts, profile: Profile, drafter: str, *, nodes: int = 32, depth: int = 8) -> TreePlan | None:
+    """The best static tree for the acceptance by rank of these rounds; None where no node has a sibling to learn of."""
+    if len(counts.by_rank) < 2:
+        return None
+    step = profile.outside_seconds(drafter, 1) - profile.outside_seconds(drafter, 0)
+    return best_tree(counts.by_rank, profile.pass_seconds, draft_step=step, nodes=nodes, depth=depth)

@@ -1,0 +1,112 @@
+"""The recommendation, on costs and counts whose best setting is known."""
+
+import json
+
+import pytest
+
+from tests.planning.test_predict import chains
+from tests.planning.test_profile import roofline
+from truedraft.bench.summary import Cell, Spread
+from truedraft.cli import main
+from truedraft.planning.account import sweet_spot
+from truedraft.planning.counts import Counts
+from truedraft.planning.profile import DraftCost, Profile
+from truedraft.planning.recommend import Candidate, recommend, tree_for
+
+
+def costs(c=0.1, ridge=1e9):
+    drafting = (DraftCost("none", 1, 0.0, 0.0), DraftCost("model", 1, 0.0, c), DraftCost("free", 1, 0.0, 0.0))
+    return Profile(roofline(ridge).passes, drafting)
+
+
+def candidate(drafter, alpha, k=8):
+    return Candidate(drafter, tuple(chains(alpha, k, rounds=400, seed=seed) for seed in range(20)), k)
+
+
+def test_it_finds_the_sweet_spot():
+    found = recommend([candidate("model", 0.7)], costs(), [1])
+    best, gain = sweet_spot([0.7] * 8, 0.1)
+    assert found.choices[0].draft_tokens == pytest.approx(best, abs=1)
+    assert found.choices[0].speedup.value == pytest.approx(gain, rel=0.03) and found.pays
+    assert found.off_above == 1
+
+
+def test_a_free_drafter_may_beat_a_better_one():
+    found = recommend([candidate("model", 0.7), candidate("free", 0.65)], costs(c=0.4), [1])
+    assert found.choices[0].candidate.drafter == "free"
+
+
+def test_do_not_speculate_is_an_answer():
+    found = recommend([candidate("model", 0.3)], costs(c=0.5), [1, 4])
+    assert not found.pays and found.off_above is None and found.schedule == [[1, 9999, 0]]
+
+
+def test_it_says_above_which_batch_to_stop():
+    found = recommend([candidate("free", 0.6)], costs(ridge=16), [1, 4, 8, 16, 32])
+    assert found.choices[0].draft_tokens == 8 and found.choices[-1].is_worth_it is False
+    assert 9 <= found.off_above <= 13, (
+        "1.6 tokens of two: break-even is at 12.8, and passes there lie between measured ones"
+    )
+    drafted = [row[2] for row in found.schedule]
+    assert drafted == sorted(drafted, reverse=True) and found.schedule[0][0] == 1 and found.schedule[-1][2] == 0
+    assert [row[0] for row in found.schedule[1:]] == [row[1] + 1 for row in found.schedule[:-1]]
+
+
+def test_doubt_keeps_it_from_speculating():
+    sample = [Counts((0, 10), (10,)), Counts((0, 10), (8, 2))]
+    wide = Candidate("free", tuple(sample), 1)
+    assert recommend([wide], costs(), [1]).choices[0].speedup.low == 1.0
+    assert not recommend([wide], costs(), [1]).pays
+
+
+def test_a_tree_is_sought_where_ranks_are_known():
+    counts = Counts(drafted=(0, 0, 100), accepted=(30, 70), ranked=(170, 170), chosen=(80, 50))
+    plan = tree_for(counts, costs(ridge=8), "free", nodes=12)
+    assert plan.nodes >= 2 and plan.tokens > 1.7 and plan.parents[:3] == (-1, 0, 0)
+    assert tree_for(chains(0.5, 4), costs(), "free") is None
+
+
+def cell(arm, counts, *, task="copy", batch=1):
+    one = Spread(1.0, 1.0, 1.0)
+    return Cell(task, batch, 0.0, arm, one, one, one, one, 1.0, one, one, True, True, 64.0, {}, None, counts)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    cells = [
+        cell("none", (Counts((9,), (9,)),)),
+        *(cell(f"model k={k}", tuple(chains(0.8, k, rounds=300, seed=s) for s in range(9))) for k in (2, 8)),
+        cell("free tree 8", (Counts((0, 0, 99), (50, 49), ranked=(148, 148), chosen=(30, 19)),), task="free"),
+    ]
+    report = {"bench": 1, "cells": [item.to_json() for item in cells]}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    costs(ridge=16).save(tmp_path / "p.json")
+    return tmp_path
+
+
+def plan(capsys, folder, *arguments):
+    code = main(["plan", "--profile", str(folder / "p.json"), "--bench", str(folder), *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_recommends(capsys, folder):
+    code, out, _ = plan(capsys, folder, "--json", "--task", "copy")
+    report = json.loads(out)
+    assert code == 0 and report["speculate"] and report["choices"][0]["drafter"] == "model"
+    assert report["choices"][0]["low"] < report["choices"][0]["speedup"] < report["choices"][0]["high"]
+    assert report["switch_off_above"] < 32 and "switch off above batch" in report["advice"]
+    code, out, _ = plan(capsys, folder)
+    assert code == 0 and "take model with" in " ".join(out.split()) and "--tree" in out
+
+
+def test_it_says_when_not_to(capsys, folder):
+    costs(c=0.9, ridge=0.9).save(folder / "p.json")
+    assert "do not speculate" in json.loads(plan(capsys, folder, "--json", "--task", "copy")[1])["advice"]
+
+
+def test_mistakes_are_one_line(capsys, folder):
+    code, _, err = plan(capsys, folder, "--task", "poems")
+    assert code == 2 and "poems" in err
+    assert main(["plan", "--profile", str(folder / "p.json")]) == 2
+    assert "--bench" in capsys.readouterr().err
