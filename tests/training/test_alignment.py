@@ -134,6 +134,8 @@ def test_what_would_have_been_accepted(right, tried, hit, rounds):
     tally = examine(net, collate([row()], (0,), 2))
     assert (tally.tried, tally.hit, tally.rounds, tally.emitted) == (tried, hit, rounds, 3)
     assert tally.tokens_per_pass == 3 / rounds
+    assert tally.guesses == (3, 3) and [counts[0] for counts in tally.ranks] == [len(right), len(right)]
+    assert tally.by_rank[0][0] == len(right) / 3
 
 
 def test_medusa_heads_are_the_steps():

@@ -156,7 +156,7 @@ def test_bfloat16_is_near(target, rows, tmp_path):
 def test_a_run_stops_when_acceptance_does_not_rise(target, rows, tmp_path):
     trainer = prepare(plan(tmp_path, steps=50, patience=2, examine_every=2), target, rows).trainer
     rates = iter([1.5, 1.7, 1.6, 1.7, 9.0])
-    trainer.examine = lambda: Tally((100,), (0,), 0, 100, int(next(rates) * 100))
+    trainer.examine = lambda: Tally((100,), (0,), 100, int(next(rates) * 100))
     steps = [report.progress.step for report in trainer.run()]
     assert steps[-1] == 8 and trainer.progress.best == 1.7 and trainer.progress.best_step == 4
     assert (tmp_path / "best" / "model.safetensors").is_file()

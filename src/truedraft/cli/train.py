@@ -222,6 +222,6 @@ def _line(report: Report) -> str:
     rates = " ".join(f"{rate:.3f}" for rate in tally.by_position)
     speed = progress.tokens / progress.seconds if progress.seconds else 0.0
     return (
-        f"step {progress.step}: loss {report.loss:.3f}, acceptance {rates} (first of four {tally.near_rate:.3f}), "
+        f"step {progress.step}: loss {report.loss:.3f}, acceptance {rates} (first of four {tally.near:.3f}), "
         f"{tally.tokens_per_pass:.3f} tokens per pass; {progress.tokens} tokens, {speed:.0f}/s"
     )

@@ -7,34 +7,41 @@ chain, without running the target once more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["Tally"]
+__all__ = ["RANKS", "Tally"]
+
+RANKS = 10
+"""Choices of a head that are looked at."""
 
 
 @dataclass(frozen=True)
 class Tally:
     """Counts over texts. tried [J], hit [J]: drafts that got to step j, and agreed there.
 
-    near: first guesses whose token was among the best four. rounds, emitted: of chains of J tokens.
+    rounds, emitted: of chains of J tokens. ranks [J][R]: guesses of step j, whatever became of those before, whose
+    token was the head's first, second ... choice; guesses [J]: how many there were.
     """
 
     tried: tuple[int, ...]
     hit: tuple[int, ...]
-    near: int = 0
     rounds: int = 0
     emitted: int = 0
+    ranks: tuple[tuple[int, ...], ...] = ()
+    guesses: tuple[int, ...] = ()
 
     @classmethod
     def empty(cls, steps: int) -> Tally:
         """Nothing counted yet."""
-        return cls((0,) * steps, (0,) * steps)
+        none = (0,) * steps
+        return cls(none, none, ranks=((0,) * RANKS,) * steps, guesses=none)
 
     @classmethod
-    def of(cls, hits: Tensor, near: int = 0) -> Tally:
+    def of(cls, hits: Tensor, *, ranks: Sequence[Sequence[int]] = (), guesses: Sequence[int] = ()) -> Tally:
         """One text. hits [slots, J]: whether step j of a slot agrees; the slots are those that begin in the answer."""
         lasting = hits.cumprod(1).bool()
         steps = hits.shape[1]
@@ -47,15 +54,17 @@ class Tally:
         slot = rounds = 0
         while slot < len(hits):
             rounds, slot = rounds + 1, slot + accepted[slot] + 1
-        return cls(tuple(tried), tuple(lasting.sum(0).tolist()), near, rounds, len(hits))
+        hit = tuple(lasting.sum(0).tolist())
+        return cls(tuple(tried), hit, rounds, len(hits), tuple(map(tuple, ranks)), tuple(guesses))
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
-            tuple(map(sum, zip(self.tried, other.tried, strict=True))),
-            tuple(map(sum, zip(self.hit, other.hit, strict=True))),
-            self.near + other.near,
+            _sums(self.tried, other.tried),
+            _sums(self.hit, other.hit),
             self.rounds + other.rounds,
             self.emitted + other.emitted,
+            tuple(map(_sums, self.ranks, other.ranks)),
+            _sums(self.guesses, other.guesses),
         )
 
     @property
@@ -64,11 +73,21 @@ class Tally:
         return tuple(hit / tried if tried else 0.0 for hit, tried in zip(self.hit, self.tried, strict=True))
 
     @property
-    def near_rate(self) -> float:
+    def by_rank(self) -> tuple[tuple[float, ...], ...]:
+        """Of all guesses of a step, the share whose token was the head's first, second ... choice [J][R]."""
+        pairs = zip(self.ranks, self.guesses, strict=True)
+        return tuple(tuple(count / max(1, guesses) for count in counts) for counts, guesses in pairs)
+
+    @property
+    def near(self) -> float:
         """The share of first guesses whose token was among the best four."""
-        return self.near / self.tried[0] if self.tried[0] else 0.0
+        return sum(self.by_rank[0][:4]) if self.ranks else 0.0
 
     @property
     def tokens_per_pass(self) -> float:
         """Of greedy decoding with chains as long as there are steps."""
         return self.emitted / self.rounds if self.rounds else 1.0
+
+
+def _sums(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(one, other, strict=True)))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from truedraft.nets.medusa import MedusaNet
-from truedraft.training.acceptance import Tally
+from truedraft.training.acceptance import RANKS, Tally
 from truedraft.training.batches import Batch, Span
 from truedraft.training.losses import Guesses, Objective
 from truedraft.training.unroll import Net, unroll
@@ -89,11 +89,12 @@ def examine(net: Net, batch: Batch) -> Tally:
         if not any(map(len, spans)):
             continue
         hits = torch.zeros(len(batch.tokens[row]), batch.steps, dtype=torch.bool)
-        near = 0
+        ranks = []
         for span, said in zip(spans, _said(net, states[row], spans), strict=True):
             places = net.vocabulary.places[batch.tokens[row, span.tokens]]
-            best = said.topk(min(4, said.shape[-1]), dim=-1).indices == places[:, None]
+            best = said.topk(min(RANKS, said.shape[-1]), dim=-1).indices == places[:, None]
             hits[span.slots, span.step] = best[:, 0]
-            near += int(best.any(-1).sum()) if span.step == 0 else 0
-        tally += Tally.of(hits[spans[0].slots], near)
+            counts = best.sum(0).tolist()
+            ranks.append(counts + [0] * (RANKS - len(counts)))
+        tally += Tally.of(hits[spans[0].slots], ranks=ranks, guesses=list(map(len, spans)))
     return tally

@@ -95,7 +95,8 @@ def rate_at(step: int, course: Course) -> float:
 class Trainer:
     """A run in a folder: checkpoint.pt, log.csv, and heads, the latest in `last`, the best so far in `best`.
 
-    settings: whatever a resumed run must have in common with this one. clock: seconds.
+    settings: whatever a resumed run must have in common with this one. notes: what heads say of themselves besides
+    steps, tokens and acceptance. clock: seconds.
     """
 
     net: Net
@@ -105,6 +106,7 @@ class Trainer:
     folder: Path
     inputs: EvenInputs
     settings: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
@@ -161,6 +163,9 @@ class Trainer:
         )
 
     def _save_head(self, name: str) -> None:
+        progress = self.progress
+        counts = {"steps": progress.step, "training_tokens": progress.tokens, "best_tokens_per_pass": progress.best}
+        self.net.notes = {**self.net.notes, **self.notes, **counts}
         with self.inputs.written():
             self.net.save(self.folder / name, dtype=torch.bfloat16)
 
@@ -239,6 +244,7 @@ class Trainer:
     def _examined(self, report: Report) -> Report:
         """The report with acceptance; the best head is kept."""
         tally = self.examine()
+        self.notes |= _measured(tally)
         if tally.tokens_per_pass > self.progress.best:
             self.progress.best, self.progress.best_step, self.progress.stale = (
                 tally.tokens_per_pass,
@@ -250,6 +256,14 @@ class Trainer:
         else:
             self.progress.stale += 1
         return Report(self.progress, report.loss, report.rate, report.gradient, tally)
+
+
+def _measured(tally: Tally) -> dict[str, Any]:
+    """What a head says of an examination. Medusa's drafter chooses its trees by `head_accuracies`."""
+    return {
+        "held_out_acceptance": [round(rate, 4) for rate in tally.by_position],
+        "head_accuracies": [[round(rate, 5) for rate in rates] for rates in tally.by_rank],
+    }
 
 
 def _line(report: Report) -> dict[str, object]:
@@ -266,7 +280,7 @@ def _line(report: Report) -> dict[str, object]:
     if tally is not None:
         line |= {
             "tokens_per_pass": f"{tally.tokens_per_pass:.4f}",
-            "near": f"{tally.near_rate:.4f}",
+            "near": f"{tally.near:.4f}",
             "acceptance": " ".join(f"{rate:.4f}" for rate in tally.by_position),
         }
     return line

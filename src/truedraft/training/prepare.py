@@ -30,6 +30,8 @@ __all__ = ["Plan", "Prepared", "Rows", "choose_vocabulary", "collect", "prepare"
 
 _SHARE = 32
 """One row of so many is held out, as long as there are fewer than wanted."""
+_USEFUL = 0.5
+"""With a smaller share of useful rows, something is wrong with the data."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,10 @@ def _divided(rows: Sequence[Row], plan: Plan) -> Rows:
     held_out = [row for row in useful if row.greedy and zlib.crc32(row.id.encode()) % _SHARE == 0][: plan.held_out]
     apart = set(map(id, held_out))
     training = [row for row in useful if id(row) not in apart]
-    if not training:
+    if not training or len(useful) < _USEFUL * len(rows):
         raise ParameterError(
-            f"{plan.answers} has {len(rows)} rows and nothing to learn: answers are empty, or begin beyond the "
-            f"{plan.longest} tokens that rows are cut to"
+            f"{plan.answers} has {len(rows)} rows, of which {len(rows) - len(useful)} have no token to learn: answers "
+            f"are too short, or begin beyond the {plan.longest} tokens (longest) that rows are cut to"
         )
     return Rows(tuple(training), tuple(held_out), len(rows) - len(useful))
 
@@ -158,7 +160,8 @@ def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
     output = teacher.output(None if net.vocabulary.is_full else net.vocabulary.ids)
     lesson = Lesson(Objective.parse(recipe.loss), output, recipe.decay, recipe.noise)
     settings = _settings(plan, net, rows, columns)
-    trainer = Trainer(net, material, lesson, plan.course, plan.folder, inputs, settings)
+    notes = _notes(plan, net, rows)
+    trainer = Trainer(net, material, lesson, plan.course, plan.folder, inputs, settings, notes)
     _, held_out = choose_vocabulary(rows.held_out or rows.training, size, 0)
     return Prepared(trainer, rows, net.vocabulary.coverage(held_out))
 
@@ -198,6 +201,16 @@ def _columns(net: Net, teacher: Teacher) -> tuple[int, ...]:
     if missing := [tap for tap in taps if tap not in teacher.taps]:
         raise ParameterError(f"the head reads tap {missing[0]}, and features are of taps {teacher.taps}: name its taps")
     return tuple(teacher.taps.index(tap) for tap in taps)
+
+
+def _notes(plan: Plan, net: Net, rows: Rows) -> dict[str, Any]:
+    """What a head says of its training. earlier: of the runs before this one, if it went on from a head."""
+    names = ("steps", "training_tokens", "rows", "loss", "unroll", "rate")
+    earlier = {name: net.notes[name] for name in names if name in net.notes}
+    before = [*net.notes.get("earlier", []), *([earlier] if earlier else [])]
+    recipe = plan.recipe
+    notes = {"target": plan.owner, "rows": len(rows.training), "rate": plan.course.rate}
+    return {**notes, "loss": recipe.loss, "unroll": recipe.steps, **({"earlier": before} if before else {})}
 
 
 def _settings(plan: Plan, net: Net, rows: Rows, columns: tuple[int, ...]) -> dict[str, Any]:

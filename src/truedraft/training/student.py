@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class Student(nn.Module):
         size = len(model.get_output_embeddings().weight)
         self.vocabulary = vocabulary or DraftVocabulary.full(size)
         self.tokenizer = tokenizer
+        self.notes: Mapping[str, Any] = {}
         self._output = OutputRows(model, None if self.vocabulary.is_full else self.vocabulary.ids)
 
     def taps(self, layers: int) -> tuple[int, ...]:

@@ -1,0 +1,107 @@
+"""`truedraft train` as a person uses it: from answers to a head in a folder, and what it says to mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.folders import folder
+from tests.training.helpers import answers, write
+from truedraft.cli import main
+from truedraft.nets.eagle3 import Eagle3Net
+from truedraft.nets.medusa import MedusaNet
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def data(tmp_path):
+    rows = answers(60, prompt=6, answer=20)
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "shard-00000.jsonl", rows[:40])
+    write(tmp_path / "data" / "shard-00001.jsonl", rows[40:])
+    return tmp_path / "data"
+
+
+def train(capsys, kind, model, data, *arguments, out="run"):
+    usual = ["--model", model, "--data", data, "--out", data.parent / out, "--vocabulary", 32, "--batch", 100]
+    taps = ["--tap", 0, "--tap", 1, "--tap", 2]
+    code = main([str(each) for each in ["train", kind, *usual, *taps, *arguments]])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_from_answers_to_a_head(capsys, model, data):
+    code, out, err = train(capsys, "eagle3", model, data, "--steps", 4, "--examine-every", 2)
+    assert code == 0, err
+    assert "32 of 260 tokens" in out and "step 4: loss" in out and "tokens per pass" in out
+    net = Eagle3Net.load(data.parent / "run" / "last")
+    assert len(net.vocabulary) == 32 and net.config.taps == (0, 1, 2)
+    notes = json.loads((data.parent / "run" / "last" / "config.json").read_text())["truedraft"]
+    assert notes["steps"] == 4 and notes["loss"] == "cross-entropy" and notes["training_tokens"] > 0
+    code, out, _ = train(
+        capsys, "eagle3", model, data, "--steps", 4, "--init-from", data.parent / "run/last", out="more"
+    )
+    assert code == 0
+
+
+def test_a_run_is_not_overwritten_and_goes_on_when_told(capsys, model, data):
+    assert train(capsys, "medusa", model, data, "--steps", 2, "--unroll", 2)[0] == 0
+    code, _, err = train(capsys, "medusa", model, data, "--steps", 2, "--unroll", 2)
+    assert code == 2 and "--resume" in err
+    code, out, _ = train(capsys, "medusa", model, data, "--steps", 2, "--unroll", 2, "--resume")
+    assert code == 0 and "resumed at step 2" in out
+    assert MedusaNet.load(data.parent / "run" / "last").config.heads == 2
+    code, _, err = train(capsys, "medusa", model, data, "--steps", 3, "--unroll", 2, "--resume")
+    assert code == 2 and "resume with its settings" in err
+
+
+def test_a_dry_run_shows_what_is_learned_and_trains_nothing(capsys, model, data):
+    code, out, _ = train(capsys, "eagle3", model, data, "--dry-run", "--answers-only", "--unroll", 2)
+    assert code == 0 and not (data.parent / "run").exists()
+    assert "supervised guesses" in out and "~ is not supervised" in out and "slot" in out
+
+
+def test_the_processes_of_torchrun_share_a_run(model, data):
+
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "truedraft",
+    ]
+    options = ["--model", model, "--data", data, "--out", data.parent / "run", "--vocabulary", 32, "--batch", 100]
+    words = [*command, "train", "medusa", *options, "--steps", 2, "--examine-every", 1]
+    result = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.count("step 2: loss") == 1 and MedusaNet.load(data.parent / "run" / "last")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--loss", "kl"], "reverse-kl"),
+        (["--unroll", 0], "at least 1"),
+        (["--longest", 6], "longest"),
+        (["--init-from", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, model, data, arguments, message):
+    code, _, err = train(capsys, "eagle3", model, data, *arguments)
+    assert code == 2 and message in err and err.count("\n") == 1
+
+
+def test_an_unknown_kind_lists_the_known_ones(capsys, model, data):
+    code, _, err = train(capsys, "eagle4", model, data)
+    assert code == 2 and "eagle3" in err
