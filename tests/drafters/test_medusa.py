@@ -12,7 +12,7 @@ from tests.drafters.test_eagle import GREEDY, LAYERS, MODEL, PROMPTS, SAMPLED, P
 from tests.nets.heads import tiny_head
 from tests.tiny import tiny_model
 from truedraft.core import Draft, Drafter, Law, Shape, Tree, Verdict
-from truedraft.drafters.medusa import MedusaDrafter, best_tree
+from truedraft.drafters.medusa import MedusaDrafter, best_tree, measure
 from truedraft.errors import ParameterError
 from truedraft.targets.cached import CachedModel
 from truedraft.targets.torch_target import TorchTarget
@@ -73,6 +73,23 @@ def test_a_branching_is_filled():
 
 def test_guesses_that_were_never_right_get_no_node():
     assert rank_paths(best_tree(((0.5, 0.0), (0.4, 0.0)), Shape(2, 2, 6))) == {(0,), (0, 0)}
+
+
+def test_accuracies_count_the_guesses_of_every_head():
+    texts = [([5, 7, 9, 11, 3, 8, 1, 4, 30], 3), (list(range(10, 30)), 1)]
+    found = measure(head(), CachedModel(MODEL), texts, width=5)
+    hits, tried = torch.zeros(4, 5), torch.zeros(4)
+    for tokens, start in texts:
+        for root in range(start, len(tokens)):  # the target has read what stands before it
+            ranked = said(tokens[: root + 1]).topk(5).indices
+            for ahead in range(4):
+                if root + 1 + ahead < len(tokens):
+                    tried[ahead] += 1
+                    hits[ahead] += ranked[ahead] == tokens[root + 1 + ahead]
+    assert torch.allclose(torch.tensor(found), hits / tried[:, None])
+    assert hits.sum() > 0
+    with pytest.raises(ParameterError, match="head 4"):
+        measure(head(), CachedModel(MODEL), [([5, 7, 9], 2)])
 
 
 # ── drafts ────────────────────────────────────────────────────────────────────────────────────────────────────────

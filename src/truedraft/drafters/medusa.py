@@ -23,8 +23,9 @@ from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import is_greedy, law_for
 from truedraft.errors import ParameterError
 from truedraft.nets.medusa import MedusaNet
+from truedraft.targets.cached import CachedModel
 
-__all__ = ["MedusaDrafter", "best_tree"]
+__all__ = ["MedusaDrafter", "best_tree", "measure"]
 
 Chances = tuple[tuple[float, ...], ...]
 """Of every head, the chance of its first, second, ... guess."""
@@ -47,6 +48,31 @@ class _Ranks:
 
     def follow(self, state: int, token: int) -> int:
         return state + 1
+
+
+@torch.inference_mode()
+def measure(net: MedusaNet, target: CachedModel, texts: Sequence[tuple[Sequence[int], int]], width: int = 8) -> Chances:
+    """How often each head's first, second, ... guess is the token that comes: what `MedusaDrafter` wants to know.
+
+    texts: token ids that the target wrote, and where its own part begins. Raises `ParameterError` if they are too short
+    for the last head.
+    """
+    heads, ids = net.config.heads, net.vocabulary.ids.to(target.device)
+    hits, tried = torch.zeros(heads, width), torch.zeros(heads)
+    for number, (tokens, start) in enumerate(texts):
+        read = target.read(("measure", number), tokens[:-1], net.taps(target.layers))
+        target.release(("measure", number))
+        assert read is not None
+        states = net(read[start - 1 :].to(next(net.parameters()).dtype))
+        guesses = ids[net.logits(states).topk(width).indices].cpu()  # [n, K, width]
+        ahead = torch.tensor(tokens[start:])
+        for head in range(heads):
+            told = ahead[head + 1 :]
+            hits[head] += (guesses[: len(told), head] == told[:, None]).sum(0)
+            tried[head] += len(told)
+    if not tried.all():
+        raise ParameterError(f"the texts have no token that head {heads} guesses: expected longer ones")
+    return tuple(map(tuple, (hits / tried[:, None]).tolist()))
 
 
 class MedusaDrafter:
