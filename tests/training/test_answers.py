@@ -68,6 +68,16 @@ def test_long_prompts_are_left_out_and_counted(model, prompts, tmp_path):
     assert left_out == sum(length > longest for length in lengths) > 0
 
 
+def test_given_answers_are_kept_and_end_as_the_model_ends(model, tmp_path):
+    path = tmp_path / "given.jsonl"
+    path.write_text('{"prompt": "ab", "answer": "hello"}\n{"prompt": "ab", "answer": "hello again"}\n')
+    write_answers(model, read_prompts(path, given=True)[0], tmp_path / "out", Task(max_new_tokens=8))
+    short, cut = read_answers(tmp_path / "out" / "shard-00000.jsonl")[0]
+    tokenizer = model.facts.tokenizer
+    assert tokenizer.decode(short.answer_ids) == "hello<end>" and tokenizer.decode(cut.answer_ids) == "hello ag"
+    assert short.temperature != 0 and list(short.prompt_ids) == tokenizer.encode("[user]ab[assistant]")
+
+
 def test_statistics_count_what_is_there(model, prompts, tmp_path):
     write_answers(model, read_prompts(prompts)[0], tmp_path / "out", TASK)
     found = statistics(tmp_path / "out", seconds=2)

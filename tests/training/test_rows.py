@@ -72,3 +72,12 @@ def test_answers_survive_the_file(tmp_path):
     path.write_text("\n".join([row.to_json(), *map(json.dumps, faults), '{"prompt_ids": [-1], "answer_ids": [2]}']))
     rows, broken = read_answers(path)
     assert rows == [row] and rows[0].tokens == (1, 2, 3) and broken.count == 4
+
+
+def test_answers_that_are_given(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"messages": [USER, ASSISTANT]}, {"question": "q", "answer": "r"}, {"prompt": "p"}, {"messages": [USER]}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    rows, broken = read_prompts(path, given=True)
+    assert [(row.messages[-1]["content"], row.given) for row in rows] == [("a", "b"), ("q", "r")]
+    assert broken.count == 2 and broken.first[1][0] == 4

@@ -35,11 +35,14 @@ def data(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     offline: opt.Offline = False,
+    given: Annotated[
+        bool, typer.Option("--given", help="Keep the answers that the file has.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A broken row is an error.")] = False,
 ) -> int:
     """Have the model answer prompts; tokens, temperature and seed of every answer are kept."""
     console = Console(highlight=False)
-    rows, broken = read_prompts(prompts, strict=strict)
+    rows, broken = read_prompts(prompts, strict=strict, given=given)
     if broken.count:
         console.print(str(broken), markup=False, soft_wrap=True)
     rows = rows[:limit]

@@ -71,6 +71,8 @@ def _answered(model: Model, prompts: Sequence[PromptRow], task: Task) -> list[An
     fit = [(prompt, ids) for prompt in prompts if (ids := _ids(model, prompt, task)) is not None]
     if not fit:
         return []
+    if all(prompt.given is not None for prompt, _ in fit):
+        return [_given(model, prompt, ids, task) for prompt, ids in fit]
     fit.sort(key=lambda pair: len(pair[1]))
     each = [_parameters(prompt, task) for prompt, _ in fit]
     results = model.generate([list(ids) for _, ids in fit], each=each, max_new_tokens=task.max_new_tokens)
@@ -80,6 +82,14 @@ def _answered(model: Model, prompts: Sequence[PromptRow], task: Task) -> list[An
         if result.token_ids
     ]
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def _given(model: Model, prompt: PromptRow, ids: tuple[int, ...], task: Task) -> AnswerRow:
+    """The answer that came with a prompt, as the model would have written it; sampled, for all one knows."""
+    tokenizer: Any = model.facts.tokenizer
+    end = tokenizer.eos_token_id
+    answer = [*tokenizer.encode(prompt.given, add_special_tokens=False), *([] if end is None else [end])]
+    return AnswerRow(prompt.id, prompt.messages, ids, tuple(answer[: task.max_new_tokens]), temperature=1.0)
 
 
 def _parameters(prompt: PromptRow, task: Task) -> dict[str, Any]:

@@ -23,11 +23,15 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class PromptRow:
-    """A prompt. index: its place in the file, of which its seed follows; id: its name, or its place without one."""
+    """A prompt. index: its place in the file, of which its seed follows; id: its name, or its place without one.
+
+    given: the answer that the file has, where it was asked for.
+    """
 
     index: int
     id: str
     messages: tuple[Message, ...]
+    given: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,13 @@ class Broken:
         return f"{self.count} broken rows skipped ({listed}{'; ...' if self.count > len(self.first) else ''})"
 
 
-def read_prompts(path: Path, *, strict: bool = False) -> tuple[list[PromptRow], Broken]:
+def read_prompts(path: Path, *, strict: bool = False, given: bool = False) -> tuple[list[PromptRow], Broken]:
     """The prompts of a file whose lines have `prompt` (text), `messages` (ending with a user's) or `turns` (the first).
 
+    given: the file's own answers are wanted: a line without `answer`, or a last message of the assistant's, is broken.
     Raises `ParameterError` for a file that cannot be read, or has no row, and for the first broken line if strict.
     """
-    return _read(path, _prompt, strict=strict)
+    return _read(path, _answered if given else _prompt, strict=strict)
 
 
 def read_answers(path: Path, *, strict: bool = False) -> tuple[list[AnswerRow], Broken]:
@@ -123,6 +128,19 @@ def _prompt(found: Any, index: int) -> PromptRow:
     if messages[-1]["role"] != "user":
         raise ValueError("the last message is not the user's, so there is nothing to answer")
     return PromptRow(index, _name(fields, index), messages)
+
+
+def _answered(found: Any, index: int) -> PromptRow:
+    """A prompt with the answer that stands beside it."""
+    fields = _object(found)
+    if "messages" in fields:
+        messages = _messages(fields["messages"])
+        if messages[-1]["role"] != "assistant":
+            raise ValueError("the last message is not the assistant's, so no answer is given")
+        return PromptRow(index, _name(fields, index), messages[:-1], messages[-1]["content"])
+    answer = _message({"role": "assistant", "content": fields.get("answer")})
+    prompt = _prompt({**fields, "prompt": fields.get("prompt", fields.get("question"))}, index)
+    return PromptRow(index, prompt.id, prompt.messages, answer["content"])
 
 
 def _answer(found: Any, index: int) -> AnswerRow:
