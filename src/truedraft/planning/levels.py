@@ -70,12 +70,14 @@ class Yield:
 
     def _carried(self, strength: float) -> tuple[Row, Row]:
         """A prior for every rung from the rung below it."""
-        gained, filled = np.empty(len(self.weight)), np.empty(len(self.weight))
-        before, share, goes_on, fill = 1.0, _FIRST, _GOES_ON, 1.0
-        for rung, weight in enumerate(self.weight):
-            gained[rung], filled[rung] = before * share, fill
-            here = (self._gained[rung] + strength * gained[rung]) / (weight + strength)
-            fill = (self._filled[rung] + strength * fill) / (weight + strength)
-            share = goes_on if rung == 0 else min(max(here / before if before else 0.0, 0.3), 0.95)
+        gained, filled = list[float](), list[float]()
+        before, share, fill = 1.0, _FIRST, 1.0
+        seen = zip(self.weight.tolist(), self._gained.tolist(), self._filled.tolist(), strict=True)
+        for rung, (weight, gain, full) in enumerate(seen):
+            gained.append(before * share)
+            filled.append(fill)
+            here = (gain + strength * gained[-1]) / (weight + strength)
+            fill = (full + strength * fill) / (weight + strength)
+            share = _GOES_ON if rung == 0 else min(max(here / before if before else 0.0, 0.3), 0.95)
             before = here
-        return gained, filled
+        return np.array(gained), np.array(filled)
