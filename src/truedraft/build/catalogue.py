@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
 from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.heads import head_drafter
 from truedraft.drafters.layer_skip import LayerSet, layer_skip, parse_layers, shipped_layers
 from truedraft.drafters.merge import MergeDrafter
@@ -26,6 +27,7 @@ from truedraft.drafters.vocabulary import check_vocabulary
 from truedraft.drafters.warm import owner_of, recycling
 from truedraft.errors import ParameterError
 from truedraft.models import Progress
+from truedraft.nets.mtp_checkpoint import CheckpointMtp, brings_module
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
 from truedraft.verify.auto import rule_named
@@ -146,6 +148,14 @@ _GROWN = Shape(depth=16, width=8, nodes=16)
 
 Maker = Callable[[Kit], tuple[Drafter, Shape]]
 
+
+def _mtp(kit: Kit) -> tuple[Drafter, Shape]:
+    """The module of the target's own checkpoint, where it brings one and no other is named."""
+    if kit.options.head is None and brings_module(kit.target.model):
+        return EagleDrafter(CheckpointMtp(kit.target.model), layers=kit.target.layers, law=_law(kit)), Shape.chain(3)
+    return _head("mtp", Shape.chain(3))(kit)
+
+
 DRAFTERS: Mapping[str, Maker] = {
     "none": _none,
     "ngram": _ngram,
@@ -159,5 +169,5 @@ DRAFTERS: Mapping[str, Maker] = {
     "eagle1": _head("eagle1", Shape.chain(3)),
     "eagle2": _head("eagle2", Shape(depth=4, width=4, nodes=8)),
     "eagle3": _head("eagle3", Shape(depth=4, width=4, nodes=8)),
-    "mtp": _head("mtp", Shape.chain(3)),
+    "mtp": _mtp,
 }

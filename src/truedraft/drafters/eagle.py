@@ -23,6 +23,7 @@ from truedraft.drafters.laws import is_greedy, keeps_order, law_for
 from truedraft.errors import ParameterError
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
+from truedraft.nets.mtp_checkpoint import CheckpointMtp
 
 __all__ = ["EagleDrafter"]
 
@@ -70,7 +71,7 @@ class _Bet:
 
 
 class EagleDrafter:
-    """`core.Drafter` by an EAGLE-1 or EAGLE-3 head that `share`s the target's matrices; it takes the net over.
+    """`core.Drafter` by an EAGLE-1, EAGLE-3 or MTP head that `share`s the target's matrices; it takes the net over.
 
     layers: L of the target. law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else
     chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
@@ -78,7 +79,12 @@ class EagleDrafter:
     """
 
     def __init__(
-        self, net: Eagle1Net | Eagle3Net, *, layers: int, law: Law | None = None, confidence: float = 0.0
+        self,
+        net: Eagle1Net | Eagle3Net | CheckpointMtp,
+        *,
+        layers: int,
+        law: Law | None = None,
+        confidence: float = 0.0,
     ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")

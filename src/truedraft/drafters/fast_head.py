@@ -16,6 +16,7 @@ from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
 from truedraft.nets.head import Head
 from truedraft.nets.medusa import MedusaNet
+from truedraft.nets.mtp_checkpoint import CheckpointMtp
 from truedraft.targets.packed import Product, joined, linears, pack, siblings, why_not
 
 __all__ = ["drafting_dtype", "speed_up"]
@@ -29,7 +30,7 @@ def drafting_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 
 @torch.inference_mode()
-def speed_up(net: Head) -> Callable[[Tensor], Tensor]:
+def speed_up(net: Head | CheckpointMtp) -> Callable[[Tensor], Tensor]:
     """Pack the net's layers, whose weights are let go, where that can be done; returns what gives its logits."""
     weight = next(net.parameters())
     if weight.dtype not in (torch.float32, torch.bfloat16) or why_not(weight) is not None:
@@ -40,7 +41,7 @@ def speed_up(net: Head) -> Callable[[Tensor], Tensor]:
     return Product(net.output.to(weight.dtype)) if isinstance(net, Eagle1Net) else net.logits
 
 
-def _run(net: Head) -> None:
+def _run(net: Head | CheckpointMtp) -> None:
     """One pass over a slot or two."""
     weight = next(net.parameters())
     taps = len(net.taps(1 << 30))  # however many layers the target has
