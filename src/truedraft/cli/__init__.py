@@ -15,6 +15,7 @@ from truedraft.cli.chat import chat
 from truedraft.cli.data import data
 from truedraft.cli.fill_memory import fill_memory
 from truedraft.cli.find_layers import find_layers
+from truedraft.cli.experiment import experiment
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
 from truedraft.cli.models import models, pull
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, bench, plan, certify, find_layers, fill_memory, pull, models, lab, data, train):
+for command in (generate, chat, profile, bench, plan, experiment, certify, find_layers, fill_memory, pull, models, lab, data, train):
     app.command()(command)
 
 

@@ -1,0 +1,140 @@
+"""`truedraft experiment`: whole experiments with one command, and the page of what they found."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from truedraft.bench.arms import Arm, Order
+from truedraft.bench.findings import findings
+from truedraft.bench.grid import PLAIN, Load, Setting
+from truedraft.bench.profiling import Grid
+from truedraft.bench.report import Report
+from truedraft.bench.runs import Journal
+from truedraft.build import load
+from truedraft.cli import options as opt
+from truedraft.cli.lists import fractions_of, integers_of
+from truedraft.cli.measuring import Fleet, about, extras_of, measured, prompts_of, run, show, warnings_of
+from truedraft.cli.progress import RichProgress
+from truedraft.errors import ParameterError, TruedraftError
+from truedraft.model import Model
+from truedraft.models import DEFAULT
+from truedraft.planning.profile import Profile
+
+__all__ = ["experiment"]
+
+_ARMS = (PLAIN, Setting("ngram", 5), Setting("eagle3", 5), Setting("eagle3", tree="16"))
+_FULL = 200
+"""Prompts of each load in the full experiment."""
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(help="copy-vs-free")],
+    model: opt.ModelName = DEFAULT,
+    copy: Annotated[str, typer.Option("--copy", help="Prompts whose answers repeat them.")] = "copy",
+    free: Annotated[str, typer.Option("--free", help="Open questions.")] = "free",
+    prompts: Annotated[int, typer.Option("--prompts", help="Prompts of each load.")] = _FULL,
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", help="Cut longer prompts.")] = 512,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Most tokens of a text.")] = 128,
+    batches: Annotated[str, typer.Option("--batches", help="Texts at once.")] = "1,4,16,64",
+    temperatures: Annotated[str, typer.Option("--temperatures", help="0 is greedy.")] = "0,0.6",
+    repeats: Annotated[int, typer.Option("--repeats", help="Times that all is run.")] = 1,
+    head: Annotated[str | None, typer.Option("--head", help="Folder of an EAGLE-3 head.")] = None,
+    profile: opt.ProfileFile = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; a run is resumed there.")] = Path(
+        "experiment"
+    ),
+    page: Annotated[Path | None, typer.Option("--page", help="Write the page here, its plots to pictures/.")] = None,
+    exact: opt.Exact = None,
+    threads: opt.Threads = None,
+    offline: opt.Offline = False,
+) -> int:
+    """Compare copying with free writing: no drafter, n-grams and a head, over batch sizes and temperatures."""
+    if name != "copy-vs-free":
+        raise ParameterError(f"experiment is {name!r}: expected copy-vs-free")
+    console = Console(highlight=False)
+    with RichProgress(console) as progress:
+        plain = load(model, progress=progress, drafter="none", exact=exact, threads=threads, offline=offline)
+    fleet, notes = Fleet(plain, extras_of(None, head)), list[str]()
+    arms = _arms(fleet, notes)
+    texts = prompts_of(plain.facts, [copy, free], count=prompts, most=prompt_tokens)
+    texts = dict(zip(("copy", "free"), texts.values(), strict=True))
+    loads = [
+        Load(*cell)
+        for cell in product(texts, integers_of("batches", batches), fractions_of("temperatures", temperatures))
+    ]
+    known = Profile.load(profile) if profile is not None else _profile(plain, fleet, arms, loads, out, console)
+    most = max(map(len, texts.values()))
+    if most < _FULL:
+        notes.append(f"scaled down: {most} prompts a load, {_FULL} in the full experiment")
+    facts = about(plain, prompts=most, tokens=tokens, prompt_tokens=prompt_tokens, copy=copy, free=free, head=head)
+    order = Order((), (), tokens)
+    journal = Journal(out / "journal.jsonl", facts)
+    run(texts, loads, lambda _: arms, order, repeats=repeats, journal=journal, console=console)
+    report = Report(facts, journal.lines, warnings_of(texts, loads, order, repeats), known)
+    report.write(out, plots=_can_plot())
+    command = (
+        f"truedraft experiment copy-vs-free --model {model} --prompts {prompts} --tokens {tokens} --batches {batches}"
+    )
+    _write(report, page or out / "findings.md", out, {"command": command, "notes": notes})
+    show(report, console)
+    return 1 if report.mismatches else 0
+
+
+def _arms(fleet: Fleet, notes: list[str]) -> list[Arm]:
+    """Those that there are; a head that is missing is left out and said to be."""
+    arms: list[Arm] = []
+    for setting in _ARMS:
+        try:
+            arms.append(fleet.arm(setting))
+        except TruedraftError as error:
+            if setting.drafter not in str(notes):
+                notes.append(f"without {setting.drafter}: {error}")
+    return arms
+
+
+def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out: Path, console: Console) -> Profile:
+    """The profile of an earlier try in the same folder, or a new one that reaches to the largest batch."""
+    file = out / "profile.json"
+    if file.exists():
+        return Profile.load(file)
+    batches = tuple(sorted({1, *(load.batch for load in loads)}))
+    context = min(128, (plain.facts.context_length or 4096) // 2)
+    grid = Grid((context,), batches, (1, 2, 3, 6, 9, 17), tokens=6 * max(batches), repeats=3)
+    drafters = dict.fromkeys(arm.name.split(" ")[0] for arm in arms)
+    models = {name: fleet.model(Setting(name)) for name in drafters}
+    with console.status("measuring the machine") as status:
+        found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))
+    out.mkdir(parents=True, exist_ok=True)
+    found.save(file)
+    return found
+
+
+def _can_plot() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _write(report: Report, page: Path, out: Path, said: dict[str, Any]) -> None:
+    """The page, and its plots in a folder beside it."""
+    folder = page.parent / "pictures"
+    pictures = {}
+    try:
+        for picture in sorted(out.glob("*.png")):
+            folder.mkdir(parents=True, exist_ok=True)
+            name = f"copy-vs-free-{picture.stem.replace('.', '')}.png"
+            shutil.copyfile(picture, folder / name)
+            pictures[picture.stem] = f"pictures/{name}"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        text = findings(report, title="Copying and free writing", pictures=pictures, **said)
+        page.write_text(text, "utf-8")
+    except OSError as error:
+        raise ParameterError(f"page is {str(page)!r}: cannot write there ({error.strerror})") from error

@@ -1,0 +1,78 @@
+"""The experiment of record on a tiny model: one command, every cell, a page whose sentences are figures of the run."""
+
+import re
+
+import pytest
+
+from tests.bench.test_report import SLOPE, grid
+from tests.bench.test_runs import lines_of
+from tests.bench.toys import Clock
+from tests.folders import folder
+from truedraft.bench.findings import break_even, findings
+from truedraft.bench.grid import Load
+from truedraft.bench.report import Report, read_cells
+from truedraft.cli import main
+from truedraft.planning.profile import PassTime, Profile
+
+
+def test_the_gain_ends_where_the_line_falls_through_one():
+    assert break_even([(1.0, 2.0), (4.0, 1.5), (16.0, 0.5)]) == pytest.approx(8.0)
+    assert break_even([(1.0, 2.0), (4.0, 1.5)]) is None
+    assert break_even([(1.0, 0.9), (4.0, 0.5)]) == 1.0
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    loads = [Load("toy", batch, temperature) for batch in (1, 4) for temperature in (0.0, 0.6)]
+    lines = lines_of(grid(Clock()), tmp_path_factory.mktemp("run"), loads=loads)
+    points = tuple(
+        PassTime(8, batch, width, 1 + SLOPE * (batch * width - 1)) for batch in (1, 4) for width in (1, 4, 8)
+    )
+    machine = {"bandwidth": 1e9, "peak": 16e9, "device": "toy", "threads": 1}
+    model = {"name": "toy", "parameters": 1e6, "bytes_per_parameter": 4, "cache_bytes": 0.0, "attention_flops": 0.0}
+    return Report({"model": "toy", "prompts": 4, "tokens": 20}, lines, [], Profile(points, (), machine, model))
+
+
+def test_the_page_states_the_run(report):
+    page = findings(report, title="T", command="run it", pictures={"a": "pictures/a.png"}, notes=["scaled down"])
+    cells = {(cell.arm, cell.batch, cell.temperature): cell for cell in report.cells}
+    own = cells["script k=4", 1, 0.0]
+    assert f"script k=4, greedy at batch 1 – toy: {own.total.acceptance_length:.2f} tokens a round" in page
+    assert "in 8 of 8 cells" in page and "scaled down" in page and "![a](pictures/a.png)" in page
+    assert page.count("| toy |") == 16 and "    run it" in page
+    ends = re.findall(r"\| toy, greedy \| script k=4 \| (.*) \| (.*) \| (.*) \|", page)
+    assert [row[:2] for row in ends] == [("beyond 4", "beyond 4")]
+    # The roofline's ridge is at 32 tokens in a pass: batch * width = 32 * tokens.
+    expected = 32 * own.total.acceptance_length / (1 + own.total.drafted_per_round)
+    assert int(ends[0][2]) == pytest.approx(expected, abs=1)
+
+
+def test_a_difference_is_on_the_page(report):
+    lines = [dict(line) for line in report.lines]
+    for line in lines:
+        if line["arm"] == "script k=2" and line["temperature"] == 0:
+            line["differs"] = [0, 3]
+    page = findings(Report(report.about, lines, [], report.profile), title="T", command="", pictures={}, notes=[])
+    assert "in 6 of 8 cells" in page and "**no**" in page
+
+
+def test_the_command_runs_it_all(tmp_path, capsys):
+    path = folder(tmp_path / "model", context=512)
+    small = ["--prompts", "2", "--prompt-tokens", "40", "-n", "10", "--batches", "1,2", "--out", str(tmp_path / "out")]
+    page = tmp_path / "docs" / "page.md"
+    assert main(["experiment", "copy-vs-free", "-m", path, *small, "--page", str(page)]) == 0
+    cells = read_cells(tmp_path / "out")
+    assert {(cell.task, cell.batch, cell.temperature, cell.arm) for cell in cells} == {
+        (task, batch, temperature, arm)
+        for task in ("copy", "free")
+        for batch in (1, 2)
+        for temperature in (0.0, 0.6)
+        for arm in ("none", "ngram k=5")
+    }
+    text = page.read_text()
+    assert "without eagle3" in text and "scaled down: 2 prompts a load, 200 in the full experiment" in text
+    assert all((page.parent / picture).exists() for picture in re.findall(r"\]\((pictures/[^)]+)\)", text))
+    capsys.readouterr()
+    assert main(["experiment", "copy-vs-free", "-m", path, *small]) == 0, "resumed, with the profile of before"
+    assert main(["experiment", "tea-tasting", "-m", path]) == 2
+    assert "tea-tasting" in capsys.readouterr().err
