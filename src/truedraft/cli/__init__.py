@@ -13,15 +13,15 @@ from truedraft.cli.bench import bench
 from truedraft.cli.certify import certify
 from truedraft.cli.chat import chat
 from truedraft.cli.data import data
+from truedraft.cli.experiment import experiment
 from truedraft.cli.fill_memory import fill_memory
 from truedraft.cli.find_layers import find_layers
-from truedraft.cli.experiment import experiment
 from truedraft.cli.generate import generate
 from truedraft.cli.lab import lab
 from truedraft.cli.models import models, pull
-from truedraft.cli.train import train
 from truedraft.cli.plan import plan
 from truedraft.cli.profile import profile
+from truedraft.cli.train import train
 from truedraft.errors import TruedraftError
 
 __all__ = ["app", "main"]
@@ -34,7 +34,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, profile, bench, plan, experiment, certify, find_layers, fill_memory, pull, models, lab, data, train):
+for command in (
+    generate,
+    chat,
+    profile,
+    bench,
+    plan,
+    experiment,
+    certify,
+    find_layers,
+    fill_memory,
+    pull,
+    models,
+    lab,
+    data,
+    train,
+):
     app.command()(command)
 
 
