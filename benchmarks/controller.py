@@ -4,8 +4,8 @@
     python benchmarks/controller.py --profile machine.json --out quick --prompts 2 --tokens 16 --batches 1,4
 
 Every arm writes every segment, in turns; the controller keeps what it has learned from segment to segment. A segment's
-figures are whole requests. Printed: for every segment the controller's time over that of the best fixed setting, which
-is known only afterwards, and its speed over plain decoding's; and both for the whole load.
+figures are the time after the first token. Printed: for every segment the controller's time over that of the best
+fixed setting, which is known only afterwards, and its speed over plain decoding's; and both for the whole load.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def verdict(lines: list[dict], names: list[str]) -> dict:
     """Seconds of every segment by arm, and the ratios that matter; the first arm is plain, the last the controller."""
     seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for line in lines:
-        seconds[f"{line['task']}, batch {line['batch']}"][line["arm"]] += line["seconds"]
+        seconds[f"{line['task']}, batch {line['batch']}"][line["arm"]] += line["seconds"] - line["first"]
     rows = []
     for segment, by_arm in seconds.items():
         best = min(names[:-1], key=lambda name: by_arm[name])

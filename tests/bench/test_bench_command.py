@@ -6,7 +6,11 @@ import pytest
 
 from tests.bench.test_endpoint import engine  # noqa: F401
 from tests.folders import folder
+from truedraft.bench.arms import Order
+from truedraft.bench.grid import PLAIN, Setting
+from truedraft.build import load
 from truedraft.cli import main
+from truedraft.cli.measuring import Fleet, extras_of
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.planning.profile import PassTime, Profile
 
@@ -151,3 +155,22 @@ def test_generate_takes_a_policy(capsys, path, tmp_path):
         ["--policy", "auto", "--profile", str(tmp_path / "x")],
     ):
         assert main(["generate", "abc", "--model", path, *mistake]) == 2
+
+
+def test_every_arm_reads_its_prompts_itself(path, monkeypatch):
+    plain = load(path, drafter="none")
+    target = plain.decoder.target.model
+    read = []
+    inner = target.model.get_decoder().forward
+
+    def forward(*args, **options):
+        read.append(options["input_ids"].numel())
+        return inner(*args, **options)
+
+    monkeypatch.setattr(target.model.get_decoder(), "forward", forward)
+    fleet = Fleet(plain, extras_of(None, None))
+    order = Order((tuple(range(40, 80)),), (0,), tokens=2)
+    for setting in (PLAIN, Setting("ngram", 4)):
+        read.clear()
+        fleet.arm(setting).write(order)
+        assert sum(read) >= 40

@@ -212,3 +212,15 @@ def test_available_memory_is_a_number_of_bytes():
     check_fits(5, 5, "a thing")
     with pytest.raises(OutOfMemoryError, match=r"a thing needs 3\.00 GiB but only 1\.50 GiB"):
         check_fits(3 * 2**30, 3 * 2**29, "a thing")
+
+
+def test_what_is_forgotten_is_read_anew():
+    counted, tokens = Counted(), text(40)
+    assert counted.tokens_to_read("a", tokens) == 40
+    counted.model.release("a")
+    assert counted.tokens_to_read("b", tokens) == 0
+    counted.model.release("b")
+    counted.model.forget()
+    assert counted.tokens_to_read("c", tokens) == 40
+    counted.model.forget()
+    assert counted.model.cached("c") == 40, "rows in use keep what they hold"

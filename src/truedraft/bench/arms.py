@@ -79,11 +79,12 @@ class Arm(Protocol):
 
 @dataclass(frozen=True)
 class ModelArm:
-    """A model of this package."""
+    """A model of this package. before: done before the clock starts, such as forgetting what earlier texts left."""
 
     name: str
     model: Model
     comparable: bool = True
+    before: Callable[[], None] | None = field(default=None, repr=False)
     clock: Callable[[], float] = field(default=perf_counter, repr=False)
 
     def write(self, order: Order) -> Sample:
@@ -92,6 +93,8 @@ class ModelArm:
         sessions = [make_session(list(ids), order.parameters(place), facts) for place, ids in enumerate(order.prompts)]
         longest = max(len(session.tokens) + session.ending.room for session in sessions)
         decoder.target.require(len(sessions), longest)
+        if self.before is not None:
+            self.before()
         log = _Log(self.clock, len(sessions))
         for step in decoder.run(sessions, batch=len(sessions)):
             log.note(step)

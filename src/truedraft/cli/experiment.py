@@ -78,9 +78,8 @@ def experiment(
     run(texts, loads, lambda _: arms, order, repeats=repeats, journal=journal, console=console)
     report = Report(facts, journal.lines, warnings_of(texts, loads, order, repeats), known)
     report.write(out, plots=_can_plot())
-    command = (
-        f"truedraft experiment copy-vs-free --model {model} --prompts {prompts} --tokens {tokens} --batches {batches}"
-    )
+    notes.append(f"prompts of {Path(copy).name} and {Path(free).name}, the first {prompt_tokens} tokens of longer ones")
+    command = f"truedraft experiment copy-vs-free -m {model} --prompts {prompts} -n {tokens} --batches {batches}"
     _write(report, page or out / "findings.md", out, {"command": command, "notes": notes})
     show(report, console)
     return 1 if report.mismatches else 0

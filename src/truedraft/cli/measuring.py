@@ -26,6 +26,7 @@ from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.planning.profile import Profile
 from truedraft.request import Facts
+from truedraft.targets.cached import CachedModel
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
@@ -57,7 +58,15 @@ class Fleet:
         target = model.decoder.target
         assert isinstance(target, TorchTarget)
         clock = clock_of(target.model.device)
-        return ModelArm(str(setting), replace(model, decoder=replace(model.decoder, clock=clock)), clock=clock)
+        kept = [target.model, *(part for part in vars(model.decoder.drafter).values() if isinstance(part, CachedModel))]
+
+        def forget() -> None:
+            """What one arm has read must not be there for the next."""
+            for cache in kept:
+                cache.forget()
+
+        timed = replace(model, decoder=replace(model.decoder, clock=clock))
+        return ModelArm(str(setting), timed, before=forget, clock=clock)
 
     def _base(self, setting: Setting) -> Model:
         key = setting.drafter, setting.rule == "coupled"

@@ -140,6 +140,10 @@ class CachedModel:
         if key in self._rows:
             self._rows.free(key)
 
+    def forget(self) -> None:
+        """Drop what freed rows still hold: a text that begins alike is then read anew, for whoever times reading."""
+        self._rows.forget()
+
     # ── running the model ─────────────────────────────────────────────────────────────────────────────────────────
 
     def catch_up(self, key: Hashable, tokens: Sequence[int], taps: Sequence[int] = ()) -> Tensor | None:

@@ -162,6 +162,11 @@ class Rows:
             self._keys[index] = self._keys[last]
         del self._keys[last]
 
+    def forget(self) -> None:
+        """Drop what the rows that are not in use still hold."""
+        for row in self.held[len(self) :]:
+            row.tokens.clear()
+
     def _swap(self, one: int, other: int) -> None:
         self._moves.swap_rows(one, other, max(self.held[one].used, self.held[other].used))
         self.held[one], self.held[other] = self.held[other], self.held[one]
