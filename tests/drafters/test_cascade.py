@@ -7,12 +7,16 @@ import pytest
 from tests.drafters.helpers import make
 from tests.drafters.toys import repeating
 from tests.enumeration import EXACT, PAIRS, gap
+from tests.nets.heads import tiny_head
+from tests.tiny import tiny_model
+from truedraft import build
 from truedraft.core import Draft, Drafter, Law, Shape, Tree, Verdict
 from truedraft.decode import Decoder
 from truedraft.drafters.bets import Bet
-from truedraft.drafters.cascade import CascadeDrafter
+from truedraft.drafters.cascade import CascadeDrafter, within
+from truedraft.drafters.heads import kind_of
 from truedraft.drafters.suffix import SuffixDrafter
-from truedraft.errors import ParameterError
+from truedraft.errors import ParameterError, UnknownModelError, UnsupportedModelError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
@@ -188,3 +192,51 @@ def test_the_joint_law_is_the_targets_whoever_drafts(pair, usual):
         return made
 
     assert gap(Mixed(), draft, (p, q), length=3, rounds=2) < EXACT
+
+
+@pytest.mark.parametrize(
+    ("shape", "reach", "expected"),
+    [
+        (Shape(16, 8, 16), Shape.chain(3), Shape.chain(3)),
+        (Shape.chain(2), Shape(4, 4, 8), Shape(2, 1, 2)),
+        (Shape.tree(3, 2, 1), Shape.chain(2), Shape.tree(3, 2, 1).clip(2)),
+    ],
+)
+def test_the_other_is_asked_for_what_it_can_reach(shape, reach, expected):
+    assert within(shape, reach) == expected
+    other, session = Other(nodes=2), make([1, 2])
+    CascadeDrafter(Sure(), other, reach=reach).propose([session], [shape])
+    assert other.asked == [([session], [expected])]
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "medusa"])
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"])
+def test_a_head_may_follow_suffix_decoding(tmp_path, kind, settings):
+    model = tiny_model(vocab_size=48)
+    head = tiny_head(kind, model)
+    head.save(tmp_path)
+    prompts = [[5, 6, 7, 5, 6, 7, 5], [9, 8, 1, 2, 3, 4], [3, 3, 3, 3]]
+
+    def texts(prompts, **options):
+        loaded = build.load(model, **options)
+        results = loaded.generate(prompts, max_new_tokens=25, ignore_eos=True, **settings)
+        return [result.token_ids for result in results], sum(result.statistics.drafted for result in results)
+
+    together, drafted = texts(prompts, drafter="cascade", head=tmp_path)
+    assert drafted > 0
+    if settings:
+        alone = [texts([prompt], drafter="cascade", head=tmp_path)[0][0] for prompt in prompts]
+        assert together == alone
+    else:
+        assert together == texts(prompts, drafter="none")[0]
+
+
+def test_a_folder_tells_its_kind(tmp_path):
+    for kind, name in {"eagle3": "eagle3", "eagle1": "eagle2", "medusa": "medusa"}.items():
+        tiny_head(kind, tiny_model()).save(tmp_path / kind)
+        assert kind_of(tmp_path / kind) == name
+    with pytest.raises(UnknownModelError):
+        kind_of(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text('{"architectures": ["Bert"]}')
+    with pytest.raises(UnsupportedModelError, match="Bert"):
+        kind_of(tmp_path)

@@ -14,7 +14,7 @@ from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
-from truedraft.drafters.heads import head_drafter
+from truedraft.drafters.heads import head_drafter, kind_of
 from truedraft.drafters.layer_skip import LayerSet, layer_skip, parse_layers, shipped_layers
 from truedraft.drafters.merge import MergeDrafter
 from truedraft.drafters.model import ModelDrafter
@@ -27,6 +27,7 @@ from truedraft.drafters.vocabulary import check_vocabulary
 from truedraft.drafters.warm import owner_of, recycling
 from truedraft.errors import ParameterError
 from truedraft.models import Progress
+from truedraft.planning.profile import Profile
 from truedraft.nets.mtp_checkpoint import CheckpointMtp, brings_module
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
@@ -80,15 +81,22 @@ def _law(kit: Kit) -> Law | None:
     return None if Law.CHOSEN in laws else next(law for law in Law if law in laws)
 
 
-def _suffix(kit: Kit) -> tuple[Drafter, Shape]:
-    return SuffixDrafter(share=kit.options.share), _GROWN
+def _suffix(kit: Kit) -> tuple[SuffixDrafter, Shape]:
+    return SuffixDrafter(share=kit.options.share, price=_price(kit, 0.045)), _GROWN
 
 
 def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
     options = kit.options
     path = None if options.memory is None else Path(options.memory)
     owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
-    return recycling(owner, kit.target.vocab_size, share=options.share, path=path), _GROWN
+    price = _price(kit, 0.06)
+    return recycling(owner, kit.target.vocab_size, share=options.share, path=path, price=price), _GROWN
+
+
+def _price(kit: Kit, usual: float) -> float:
+    """What one more node adds to a pass, in passes of one token: as profiled, else what is usual."""
+    profile = kit.options.profile
+    return usual if profile is None else min(Profile.load(Path(profile)).price, 0.9)
 
 
 def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:
@@ -134,13 +142,23 @@ def _head(name: str, shape: Shape) -> Maker:
 
 
 def _merge(kit: Kit) -> tuple[Drafter, Shape]:
-    return MergeDrafter([SuffixDrafter(share=kit.options.share), _recycle(kit)[0]]), _GROWN
+    price = _price(kit, 0.06)
+    return MergeDrafter([_suffix(kit)[0], _recycle(kit)[0]], price=price), _GROWN
 
 
 def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
-    make: Maker = _recycle if kit.options.draft_model is None else _model
-    other, shape = make(kit)
-    return CascadeDrafter(SuffixDrafter(share=kit.options.share), other), shape
+    """Suffix decoding, else a head or a small model if one is named, else recycling."""
+    suffix = SuffixDrafter(share=kit.options.share)
+    if kit.options.head is not None:
+        other, reach = DRAFTERS[kind_of(Path(kit.options.head))](kit)
+        effort = 0.1 * reach.depth
+    elif kit.options.draft_model is not None:
+        other, reach = _model(kit)
+        effort = 0.3 * reach.depth
+    else:
+        return CascadeDrafter(suffix, _recycle(kit)[0]), _GROWN
+    chains = rule_named(kit.options.rule).chains
+    return CascadeDrafter(suffix, other, effort=effort, reach=reach), Shape.chain(_GROWN.depth) if chains else _GROWN
 
 
 _GROWN = Shape(depth=16, width=8, nodes=16)

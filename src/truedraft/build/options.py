@@ -24,12 +24,13 @@ class Options:
     node level by level; "16" lets a drafter grow as many.
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
-    head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp); None takes
-    the one that ships for the model.
+    head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp) and for
+    cascade; None takes the one that ships for the model.
     layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
     set that ships for the model.
     policy: how much of that to bet: "fixed" all of it, "auto" what pays by past rounds, or rows of batch from, batch to
-    and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`, for "auto".
+    and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`: what passes cost, for "auto" and
+    for drafters that grow trees while another node pays.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
     the CPU in float32. attention: "auto" is the fastest
     that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
@@ -91,7 +92,7 @@ _USERS = {
     "draft_model": ("model", "cascade"),
     "memory": ("recycle", "merge", "cascade"),
     "layers": ("layer-skip",),
-    "head": tuple(HEADS),
+    "head": (*HEADS, "cascade"),
 }
 """Options that not every drafter uses, and those that do."""
 

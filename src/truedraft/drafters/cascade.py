@@ -15,7 +15,7 @@ from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bettor, check_price
 from truedraft.errors import ParameterError
 
-__all__ = ["CascadeDrafter"]
+__all__ = ["CascadeDrafter", "within"]
 
 _FORGETTING = 0.1
 """How much the latest round of the other drafter counts in what it usually yields."""
@@ -39,21 +39,36 @@ class _Record:
         self.cost += _FORGETTING * (cost - self.cost)
 
 
+def within(shape: Shape, reach: Shape) -> Shape:
+    """A shape, no larger than another one; a branching that was asked for stays as it is, but for its depth."""
+    if shape.branching:
+        return shape.clip(reach.depth)
+    return Shape(min(shape.depth, reach.depth), min(shape.width, reach.width), min(shape.nodes, reach.nodes))
+
+
 class CascadeDrafter:
     """`core.Drafter` that asks `first` and, where its bet promises too little, `other`.
 
     price: what one more node adds to the target's pass. effort: what one drafting of `other` costs. usual: tokens that
-    a round of `other` is taken to emit until it has shown what it does. All in passes of one token, or tokens.
+    a round of `other` is taken to emit until it has shown what it does. All in passes of one token, or tokens. reach:
+    the most that `other` is asked for, where its steps cost more than those of `first`.
     """
 
     def __init__(
-        self, first: Bettor, other: Drafter, *, price: float = 0.06, effort: float = 0.0, usual: float = 1.5
+        self,
+        first: Bettor,
+        other: Drafter,
+        *,
+        price: float = 0.06,
+        effort: float = 0.0,
+        usual: float = 1.5,
+        reach: Shape | None = None,
     ) -> None:
         check_price(price)
         if effort < 0 or usual < 1:
             raise ParameterError(f"effort is {effort} and usual {usual}: expected at least 0 and at least 1")
         self._first, self._other = first, other
-        self._price, self._effort, self._usual = price, effort, usual
+        self._price, self._effort, self._usual, self._reach = price, effort, usual, reach
         self._records: dict[Session, _Record] = {}
 
     @property
@@ -71,7 +86,7 @@ class CascadeDrafter:
             bet = self._first.bet(session, shape)
             drafts[session] = bet.draft
             if shape.depth and bet.yields(self._price) < record.yields:
-                rest[session] = shape
+                rest[session] = shape if self._reach is None else within(shape, self._reach)
         if rest:
             others = self._other.propose(list(rest), list(rest.values()))
             for session, draft in zip(rest, others, strict=True):

@@ -26,12 +26,12 @@ from truedraft.errors import (
 )
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
-from truedraft.nets.head import Head
+from truedraft.nets.head import Head, read_config
 from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.mtp import MtpNet
 from truedraft.targets.cached import CachedModel
 
-__all__ = ["HEADS", "head_drafter", "open_head", "shipped_head"]
+__all__ = ["HEADS", "head_drafter", "kind_of", "open_head", "shipped_head"]
 
 HEADS: Mapping[str, type[MedusaNet | Eagle1Net | Eagle3Net]] = {
     "medusa": MedusaNet,
@@ -41,6 +41,27 @@ HEADS: Mapping[str, type[MedusaNet | Eagle1Net | Eagle3Net]] = {
     "mtp": MtpNet,
 }
 """Names of drafters to the nets they run; EAGLE-2 is EAGLE-1's net in another tree."""
+
+
+def kind_of(folder: Path) -> str:
+    """The name in `HEADS` of the head in a folder, by its architecture; an EAGLE-1 head drafts trees as "eagle2".
+
+    Raises `UnknownModelError` and `CorruptModelError` as `read_config` does, `UnsupportedModelError` for another kind.
+    """
+    named = (read_config(folder).get("architectures") or ["nothing"])[0]
+    if named not in _KINDS:
+        raise UnsupportedModelError(f"{folder} holds a {named!r}: expected the head of a drafter {', '.join(HEADS)}")
+    return _KINDS[named]
+
+
+_KINDS = {
+    "MedusaModel": "medusa",
+    "LlamaForCausalLM": "eagle2",
+    "EagleLlamaForCausalLM": "eagle2",
+    "LlamaForCausalLMEagle3": "eagle3",
+    "Eagle3LlamaForCausalLM": "eagle3",
+    "MtpModule": "mtp",
+}
 
 
 def shipped_head(owner: str, kind: str) -> Path | None:
