@@ -174,3 +174,13 @@ def test_every_arm_reads_its_prompts_itself(path, monkeypatch):
         read.clear()
         fleet.arm(setting).write(order)
         assert sum(read) >= 40
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "recycle", "merge"])
+def test_trees_grow_while_the_profiled_price_is_paid(path, tmp_path, drafter):
+    drafted = []
+    for price in (0.0, 0.8):
+        Profile((PassTime(8, 1, 1, 1.0), PassTime(8, 1, 9, 1.0 + 8 * price))).save(tmp_path / "p.json")
+        model = load(path, drafter=drafter, profile=tmp_path / "p.json")
+        drafted.append(model.generate("abcabcabcabc", max_new_tokens=24).statistics.drafted)
+    assert drafted[0] > 2 * drafted[1]

@@ -29,8 +29,8 @@ class Options:
     layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
     set that ships for the model.
     policy: how much of that to bet: "fixed" all of it, "auto" what pays by past rounds, or rows of batch from, batch to
-    and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`: what passes cost, for "auto" and
-    for drafters that grow trees while another node pays.
+    and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`: what passes cost,
+    for "auto" and for drafters that grow trees while another node pays.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
     the CPU in float32. attention: "auto" is the fastest
     that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a

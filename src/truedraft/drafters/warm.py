@@ -74,15 +74,17 @@ def open_table(owner: str, vocabulary: int, path: Path | None = None) -> CountTa
     return CountTable(_ROWS, vocabulary)
 
 
-def recycling(owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None) -> RecycleDrafter:
+def recycling(
+    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, price: float = 0.06
+) -> RecycleDrafter:
     """A recycling drafter for a model; with a path, one that learns from all requests and keeps what it learns there.
 
     The file is written now and then, and when the drafter is gone or the program ends.
     """
     table = open_table(owner, vocabulary, path)
     if path is None:
-        return RecycleDrafter(table, share=share)
+        return RecycleDrafter(table, share=share, price=price)
     keeper = Keeper(table, path, owner)
-    drafter = RecycleDrafter(table, share=True, keep=keeper.keep)
+    drafter = RecycleDrafter(table, share=True, keep=keeper.keep, price=price)
     weakref.finalize(drafter, keeper.close)
     return drafter
