@@ -15,7 +15,8 @@ def chains(alpha, k, rounds=20_000, seed=0):
     accepted = [0] * (k + 1)
     for _ in range(rounds):
         accepted[next((place for place in range(k) if dice.random() >= alpha), k)] += 1
-    return Counts(drafted=(0,) * k + (rounds,), accepted=tuple(accepted))
+    tried = tuple(sum(accepted[level:]) for level in range(k))
+    return Counts(drafted=(0,) * k + (rounds,), accepted=tuple(accepted), tried=tried, hits=(*tried[1:], accepted[k]))
 
 
 def costing(c, ridge=1e9):
@@ -33,6 +34,11 @@ def test_counts_of_long_chains_predict_shorter_ones():
     for k in (1, 2, 4):
         account = speedup(expected_tokens(0.7, k), k, 0.1)
         assert predicted_speedup(counts, costing(0.1), "model", draft_tokens=k) == pytest.approx(account, rel=0.02)
+
+
+def test_a_trees_steps_are_its_levels():
+    tree = Counts(drafted=(0,) * 6 + (100,), accepted=(20, 30, 50), tried=(100, 80), hits=(80, 50))
+    assert predicted_speedup(tree, costing(0.1), "model") == pytest.approx(tree.acceptance_length / 1.2)
 
 
 def test_past_the_ridge_the_batch_pays_for_every_token():

@@ -114,7 +114,7 @@ def draft_costs(
 ) -> tuple[DraftCost, ...]:
     """What rounds cost outside the target's pass, by drafter and batch, from decoding real prompts.
 
-    models: the same target with each drafter, by name. A drafter with shapes of its own (a tree) is run with them.
+    models: the same target with each drafter, by name. All draft chains, so that the cost is one of a step.
     """
     costs: list[DraftCost] = []
     for name, model in models.items():
@@ -130,11 +130,8 @@ def _rounds(
 ) -> list[tuple[float, float]]:
     """(drafted tokens a text, seconds outside the pass) of rounds at every depth."""
     rounds: list[tuple[float, float]] = []
-    policy = model.decoder.policy
-    usual = policy.allowed if isinstance(policy, Fixed) else Shape.chain(max(depths))
-    shapes = [usual] if usual.width > 1 or usual.depth == 0 else [Shape.chain(depth) for depth in depths]
-    for shape in shapes:
-        decoder = replace(model.decoder, policy=Fixed(shape))
+    for depth in depths:
+        decoder = replace(model.decoder, policy=Fixed(Shape.chain(depth)))
         ids = [prompts[place % len(prompts)] for place in range(batch)]
         parameters = Parameters(max_new_tokens=tokens, min_new_tokens=tokens, seed=0)
         sessions = [make_session(list(prompt), parameters, model.facts) for prompt in ids]

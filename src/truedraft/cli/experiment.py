@@ -28,7 +28,7 @@ from truedraft.planning.profile import Profile
 
 __all__ = ["experiment"]
 
-_ARMS = (PLAIN, Setting("ngram", 5), Setting("eagle3", 5), Setting("eagle3", tree="16"))
+_ARMS = (PLAIN, Setting("ngram", 5), Setting("eagle3", 5), Setting("eagle3"))
 _FULL = 200
 """Prompts of each load in the full experiment."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -162,7 +163,8 @@ def show(report: Report, console: Console) -> None:
     """The cells as tables, a load each, then what the page says in words."""
     for load in dict.fromkeys((cell.task, cell.batch, cell.temperature) for cell in report.cells):
         table = Table(
-            *("", "tokens/s", "speedup", "requests", "tokens/round", "drafted/round", "by position", "same ids"),
+            *("", "tokens/s", "speedup", "tokens a round", "drafted", "by position", "same ids"),
+            box=SIMPLE,
             title=f"{load[0]}, batch {load[1]}, {'greedy' if load[2] == 0 else f'T = {load[2]:g}'}",
         )
         for cell in report.cells:
@@ -172,7 +174,6 @@ def show(report: Report, console: Console) -> None:
                     cell.arm,
                     f"{cell.speed.median:.1f}",
                     f"{cell.speedup.median:.2f}x ({cell.speedup.low:.2f}-{cell.speedup.high:.2f})",
-                    f"{cell.request_speedup.median:.2f}x",
                     f"{total.acceptance_length:.2f}" if total.rounds else "",
                     f"{total.drafted_per_round:.2f}" if total.rounds else "",
                     " ".join(f"{rate:.2f}" for rate in total.by_position[:5]),

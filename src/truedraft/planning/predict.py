@@ -37,7 +37,8 @@ def predicted_speedup(
         survival, reach = survival[:draft_tokens], reach[:draft_tokens]
     tokens = 1.0 + sum(survival)
     plain = profile.pass_seconds(1, batch=batch, context=context) + profile.outside_seconds("none", 0, batch=batch)
-    outside = profile.outside_seconds(drafter, sum(reach), batch=batch)
+    steps = sum(reach) if draft_tokens is not None else min(sum(reach), len(counts.tried))  # a tree's steps are levels
+    outside = profile.outside_seconds(drafter, steps, batch=batch)
     return tokens * plain / (_expected_pass(reach, profile, batch, context) + outside)
 
 
