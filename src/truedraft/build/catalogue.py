@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
+from truedraft.drafters.bets import PRICE
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.heads import head_drafter, kind_of
@@ -27,8 +28,8 @@ from truedraft.drafters.vocabulary import check_vocabulary
 from truedraft.drafters.warm import owner_of, recycling
 from truedraft.errors import ParameterError
 from truedraft.models import Progress
-from truedraft.planning.profile import Profile
 from truedraft.nets.mtp_checkpoint import CheckpointMtp, brings_module
+from truedraft.planning.profile import Profile
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
 from truedraft.verify.auto import rule_named
@@ -82,21 +83,21 @@ def _law(kit: Kit) -> Law | None:
 
 
 def _suffix(kit: Kit) -> tuple[SuffixDrafter, Shape]:
-    return SuffixDrafter(share=kit.options.share, price=_price(kit, 0.045)), _GROWN
+    return SuffixDrafter(share=kit.options.share, price=_price(kit)), _GROWN
 
 
 def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
     options = kit.options
     path = None if options.memory is None else Path(options.memory)
     owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
-    price = _price(kit, 0.06)
+    price = _price(kit)
     return recycling(owner, kit.target.vocab_size, share=options.share, path=path, price=price), _GROWN
 
 
-def _price(kit: Kit, usual: float) -> float:
+def _price(kit: Kit) -> float:
     """What one more node adds to a pass, in passes of one token: as profiled, else what is usual."""
     profile = kit.options.profile
-    return usual if profile is None else min(Profile.load(Path(profile)).price, 0.9)
+    return PRICE if profile is None else min(Profile.load(Path(profile)).price, 0.9)
 
 
 def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:
@@ -142,13 +143,13 @@ def _head(name: str, shape: Shape) -> Maker:
 
 
 def _merge(kit: Kit) -> tuple[Drafter, Shape]:
-    price = _price(kit, 0.06)
+    price = _price(kit)
     return MergeDrafter([_suffix(kit)[0], _recycle(kit)[0]], price=price), _GROWN
 
 
 def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
     """Suffix decoding, else a head or a small model if one is named, else recycling."""
-    suffix = SuffixDrafter(share=kit.options.share)
+    suffix, price = _suffix(kit)[0], _price(kit)
     if kit.options.head is not None:
         other, reach = DRAFTERS[kind_of(Path(kit.options.head))](kit)
         effort = 0.1 * reach.depth
@@ -156,9 +157,10 @@ def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
         other, reach = _model(kit)
         effort = 0.3 * reach.depth
     else:
-        return CascadeDrafter(suffix, _recycle(kit)[0]), _GROWN
+        return CascadeDrafter(suffix, _recycle(kit)[0], price=price), _GROWN
     chains = rule_named(kit.options.rule).chains
-    return CascadeDrafter(suffix, other, effort=effort, reach=reach), Shape.chain(_GROWN.depth) if chains else _GROWN
+    drafter = CascadeDrafter(suffix, other, price=price, effort=effort, reach=reach)
+    return drafter, Shape.chain(_GROWN.depth) if chains else _GROWN
 
 
 _GROWN = Shape(depth=16, width=8, nodes=16)

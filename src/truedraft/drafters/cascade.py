@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import Bettor, check_price
+from truedraft.drafters.bets import PRICE, Bettor, check_price
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -59,7 +59,7 @@ class CascadeDrafter:
         first: Bettor,
         other: Drafter,
         *,
-        price: float = 0.06,
+        price: float = PRICE,
         effort: float = 0.0,
         usual: float = 1.5,
         reach: Shape | None = None,

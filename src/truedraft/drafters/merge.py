@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import Bet, Bettor, check_price, pays
+from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, pays
 from truedraft.errors import ParameterError
 
 __all__ = ["MergeDrafter", "merged"]
@@ -77,7 +77,7 @@ class MergeDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, bettors: Sequence[Bettor], *, price: float = 0.06) -> None:
+    def __init__(self, bettors: Sequence[Bettor], *, price: float = PRICE) -> None:
         check_price(price)
         if not bettors:
             raise ParameterError("there is nothing to merge: expected at least one drafter")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import Bet, best_first, check_price
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
 from truedraft.errors import VocabularyError
 
@@ -215,7 +215,7 @@ class RecycleDrafter:
         self,
         table: CountTable,
         *,
-        price: float = 0.06,
+        price: float = PRICE,
         share: bool = False,
         keep: Callable[[], None] | None = None,
     ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import Bet, best_first, check_price
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price
 from truedraft.drafters.suffix_index import NOWHERE, History, Place, SuffixAutomaton
 
 __all__ = ["SuffixDrafter", "Trust"]
@@ -164,7 +164,7 @@ class SuffixDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, price: float = 0.045, share: bool = False, capacity: int = 1_000_000) -> None:
+    def __init__(self, *, price: float = PRICE, share: bool = False, capacity: int = 1_000_000) -> None:
         check_price(price)
         self._price, self._share = price, share
         self._history = History(capacity)

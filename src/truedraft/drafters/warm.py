@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from truedraft.drafters.bets import PRICE
 from truedraft.drafters.count_file import load_table, save_table
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.recycle import RecycleDrafter
@@ -75,7 +76,7 @@ def open_table(owner: str, vocabulary: int, path: Path | None = None) -> CountTa
 
 
 def recycling(
-    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, price: float = 0.06
+    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, price: float = PRICE
 ) -> RecycleDrafter:
     """A recycling drafter for a model; with a path, one that learns from all requests and keeps what it learns there.
 
