@@ -3,6 +3,7 @@
     python benchmarks/engine.py                 # the full table, about half an hour on two cores
     python benchmarks/engine.py --prompts 4     # a quick look
     python benchmarks/engine.py --json out.json
+    python benchmarks/engine.py --gguf FILE     # beside llama.cpp and OpenVINO GenAI, where they are installed
 
 Every arm decodes the same prompts greedily to the same number of tokens (end tokens ignored), the arms take turns
 within each prompt in an order that rotates, and every ratio is the median over prompts of the ratio within a prompt.
@@ -18,12 +19,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from rivals import rivals
 
 from truedraft.bench.tasks import read_prompts
 from truedraft.build import load
@@ -55,6 +58,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=20, help="prompts of each task")
     parser.add_argument("--tokens", type=int, default=128, help="tokens an answer")
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--gguf", type=Path, default=None, help="the model as other engines read it, see rivals.py")
     parser.add_argument("--json", default=None, help="write the figures to this file")
     args = parser.parse_args()
     if args.threads:
@@ -64,11 +68,13 @@ def main() -> int:
     fast = load(args.model, drafter="ngram")
     plain = without_drafter(fast)
     reference = reference_model(fast)
+    threads = torch.get_num_threads()
+    others = rivals(args.gguf, fast.facts.tokenizer, args.tokens, threads) if args.gguf else {}
     report: dict[str, Any] = {
         "model": args.model,
         "tokens": args.tokens,
         "prompts": args.prompts,
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "torch": torch.__version__,
         "tasks": {},
     }
@@ -80,6 +86,7 @@ def main() -> int:
             Arm("transformers prompt lookup", lambda ids: generate(reference, ids, args.tokens, lookup=10)),
             Arm("truedraft plain", lambda ids: ours(plain, ids, args.tokens)),
             Arm("truedraft ngram", lambda ids: ours(fast, ids, args.tokens)),
+            *(Arm(name, run) for name, run in others.items()),
         ]
         interleave(arms, prompts, f"{task} prompts")
         report["tasks"][task] = summarise(arms, args.tokens)
