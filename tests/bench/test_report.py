@@ -72,8 +72,10 @@ def test_a_miss_is_explained(lines):
 def test_charts_show_what_there_is(lines, profile):
     cells = cells_of(lines)
     charts = charts_of(cells, forecasts_of(cells, profile))
-    assert set(charts) == {"positions-toy-t0", "batch-toy-t0", "k-toy-t0", "predicted"}
-    by_batch = charts["batch-toy-t0"]
+    assert set(charts) == {"positions-toy-t0", "batch-script-toy-t0", "k-toy-t0", "predicted"}
+    by_batch = charts["batch-script-toy-t0"]
+    assert by_batch.colour(0) == by_batch.colour(1) != by_batch.colour(2), "a prediction looks like what it predicts"
+    assert [series.name for series in charts["positions-toy-t0"].series] == ["script k=6"]
     assert by_batch.level == 1.0 and [x for x, _ in by_batch.series[0].points] == [1.0, 4.0]
     assert [series.name for series in by_batch.series][:2] == ["script k=2", "script k=2, predicted"]
     lengths = charts["k-toy-t0"].series[0]

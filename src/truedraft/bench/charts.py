@@ -24,13 +24,17 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 360, 56, 36, 16, 44
 
 @dataclass(frozen=True)
 class Series:
-    """Points in the order of x, joined unless they are scattered; bars: low and high of every point."""
+    """Points in the order of x, joined unless they are scattered; bars: low and high of every point.
+
+    like: the name of the series whose colour this one shares.
+    """
 
     name: str
     points: tuple[Point, ...]
     bars: tuple[Point, ...] = ()
     joined: bool = True
     dashed: bool = False
+    like: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,12 @@ class Chart:
     level: float | None = None
     diagonal: bool = False
     logarithmic: bool = False
+
+    def colour(self, number: int) -> str:
+        """The colour of the series with this number."""
+        names = [series.name for series in self.series]
+        like = self.series[number].like
+        return _COLOURS[(names.index(like) if like in names else number) % len(_COLOURS)]
 
     def bounds(self) -> tuple[Point, Point]:
         """(least, most) of x, and of y with 0 in it."""
@@ -77,7 +87,7 @@ def svg(chart: Chart) -> str:
             f'x2="{place.x(high):.1f}" y2="{place.y(high):.1f}"/>'
         )
     for number, series in enumerate(chart.series):
-        parts += _series(series, place, _COLOURS[number % len(_COLOURS)])
+        parts += _series(series, place, chart.colour(number))
     return "".join(parts) + "</svg>" + _legend(chart)
 
 
@@ -151,7 +161,7 @@ def _series(series: Series, place: _Places, colour: str) -> list[str]:
 
 def _legend(chart: Chart) -> str:
     entries = [
-        f'<span><i style="background:{_COLOURS[number % len(_COLOURS)]}"></i>{html.escape(series.name)}</span>'
+        f'<span><i style="background:{chart.colour(number)}"></i>{html.escape(series.name)}</span>'
         for number, series in enumerate(chart.series)
     ]
     return f'<p class="legend">{"".join(entries)}</p>'
@@ -166,7 +176,7 @@ def write_png(chart: Chart, path: Path) -> None:
     figure: Any = Figure(figsize=(6.4, 3.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for number, series in enumerate(chart.series):
-        style: dict[str, Any] = {"color": _COLOURS[number % len(_COLOURS)], "marker": "o", "markersize": 4}
+        style: dict[str, Any] = {"color": chart.colour(number), "marker": "o", "markersize": 4}
         style["linestyle"] = ("--" if series.dashed else "-") if series.joined else "none"
         xs: Sequence[float] = [x for x, _ in series.points]
         axes.plot(xs, [y for _, y in series.points], label=series.name, **style)

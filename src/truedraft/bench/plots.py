@@ -23,11 +23,10 @@ def charts_of(cells: Sequence[Cell], forecasts: Sequence[Forecast] = ()) -> dict
         own = [cell for cell in cells if (cell.task, cell.temperature) == (task, temperature)]
         name = f"{task}-t{temperature:g}"
         title = f"{task}, {'greedy' if temperature == 0 else f'T = {temperature:g}'}"
-        drawn = {
-            f"positions-{name}": _positions(own, title),
-            f"batch-{name}": _batches(own, title, forecasts),
-            f"k-{name}": _lengths(own, title),
-        }
+        drawn = {f"positions-{name}": _positions(own, title), f"k-{name}": _lengths(own, title)}
+        for drafter in dict.fromkeys(drafter_of(cell.arm) for cell in own if cell.arm != "none"):
+            lines = [cell for cell in own if drafter_of(cell.arm) == drafter]
+            drawn[f"batch-{drafter}-{name}"] = _batches(lines, title, forecasts)
         found |= {key: chart for key, chart in drawn.items() if chart is not None}
     if forecasts:
         found["predicted"] = _predicted(forecasts)
@@ -35,13 +34,15 @@ def charts_of(cells: Sequence[Cell], forecasts: Sequence[Forecast] = ()) -> dict
 
 
 def _positions(cells: Sequence[Cell], title: str) -> Chart | None:
-    """Acceptance by position at the smallest batch."""
+    """Acceptance by position at the smallest batch, of the longest chain of every family."""
     least = min(cell.batch for cell in cells)
-    series = [
-        Series(cell.arm, tuple(enumerate(cell.total.by_position, start=1)))
-        for cell in cells
-        if cell.batch == least and cell.total.by_position
-    ]
+    longest: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.batch == least and cell.total.by_position:
+            known = longest.setdefault(family_of(cell.arm), cell)
+            if (length_of(cell.arm) or 0) > (length_of(known.arm) or 0):
+                longest[family_of(cell.arm)] = cell
+    series = [Series(cell.arm, tuple(enumerate(cell.total.by_position, start=1))) for cell in longest.values()]
     return Chart(f"Acceptance by position: {title}", "position", "accepted", tuple(series)) if series else None
 
 
@@ -57,7 +58,7 @@ def _batches(cells: Sequence[Cell], title: str, forecasts: Sequence[Forecast]) -
         foreseen = [item for item in forecasts if any(item.cell is cell for cell in own)]
         if foreseen:
             dashes = tuple((float(item.cell.batch), item.predicted.value) for item in foreseen)
-            series.append(Series(f"{arm}, predicted", dashes, dashed=True))
+            series.append(Series(f"{arm}, predicted", dashes, dashed=True, like=arm))
     name = f"Speed over batch size: {title}"
     return Chart(name, "batch", "times plain", tuple(series), level=1.0, logarithmic=True)
 
