@@ -28,12 +28,16 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
 def train(capsys, kind, model, data, *arguments, out="run"):
     usual = ["--model", model, "--data", data, "--out", data.parent / out, "--vocabulary", 32, "--batch", 100]
     taps = ["--tap", 0, "--tap", 1, "--tap", 2]
-    code = main([str(each) for each in ["train", kind, *usual, *taps, *arguments]])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return run(capsys, "train", kind, *usual, *taps, *arguments)
 
 
 def test_from_answers_to_a_head(capsys, model, data):
@@ -86,6 +90,17 @@ def test_the_processes_of_torchrun_share_a_run(model, data):
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.count("step 2: loss") == 1 and MedusaNet.load(data.parent / "run" / "last")
+
+
+def test_heads_and_target_together(capsys, model, data):
+    code, out, err = train(capsys, "medusa", model, data, "--unroll", 2, "--steps", 2, "--joint", 2)
+    assert code == 0, err
+    assert "step 4" in out and "another target" in out
+    code, out, err = run(
+        capsys, "generate", "abc", "--model", data.parent / "run" / "target", "--raw", "-n", 8, "--json"
+    )
+    assert code == 0 and len(json.loads(out)["token_ids"]) == 8, err
+    assert train(capsys, "eagle3", model, data, "--joint", 2)[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,14 @@ from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT, resolve
 from truedraft.nets.eagle3 import usual_taps
+from truedraft.nets.medusa import MedusaNet
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.training.loop import Course, Report
 from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare
 from truedraft.training.rows import read_prompts
 from truedraft.training.show import describe, sample
 from truedraft.training.teacher import Teacher
+from truedraft.training.together import Stages, Standing, save_pair, train_together
 
 __all__ = ["train"]
 
@@ -67,6 +69,10 @@ def train(
         int, typer.Option("--patience", help="Examinations without gain; 0: none.", rich_help_panel=_RUN)
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", rich_help_panel=_RUN)] = 0,
+    joint: Annotated[
+        int, typer.Option("--joint", help="Medusa-2: so many steps of heads and target after those of heads alone.")
+    ] = 0,
+    target_rate: Annotated[float, typer.Option("--target-rate", help="Of the target with --joint.")] = 2e-5,
     init_from: Annotated[Path | None, typer.Option("--init-from", help="A head to go on from.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show a row, train nothing.")] = False,
@@ -113,7 +119,10 @@ def train(
     )
     console = Console(highlight=False)
     with _processes() as rank:
-        return _Run(model, plan, console, rank, count=count, offline=offline).go(resume=resume, dry_run=dry_run)
+        run = _Run(model, plan, console, rank, count=count, offline=offline)
+        if joint:
+            return run.go_together(joint, target_rate)
+        return run.go(resume=resume, dry_run=dry_run)
 
 
 @contextmanager
@@ -160,6 +169,27 @@ class _Run:
         if resume and trainer.resume():
             self._say(f"resumed at step {trainer.progress.step}")
         self._train(prepared)
+        return 0
+
+    def go_together(self, joint: int, target_rate: float) -> int:
+        if self._plan.kind != "medusa" or distributed.is_initialized():
+            raise ParameterError("joint training is for kind medusa in one process: leave joint out")
+        prepared = prepare(self._plan, self._teacher, self._rows())
+        self._say(describe(self._plan, prepared))
+        net, course = prepared.trainer.net, self._plan.course
+        assert isinstance(net, MedusaNet)
+        stages = Stages(course.steps, joint, course.rate, target_rate, tokens=course.tokens, bfloat16=course.bfloat16)
+        with self._bar("training", course.steps + joint) as advance:
+
+            def told(standing: Standing) -> None:
+                advance(1)
+                if standing.step % course.examine_every == 0 or standing.step == course.steps + joint:
+                    moved = f"target moved by {standing.moved:.4f} nats a token"
+                    self._say(f"step {standing.step}: loss of the heads {standing.heads:.3f}, {moved}")
+
+            train_together(self._teacher.model, net, prepared.rows.training, stages, told=told)
+        save_pair(self._teacher.model, net, self._plan.folder, tokenizer=self._tokenizer)
+        self._say(f"another target in {self._plan.folder / 'target'}, and its heads in {self._plan.folder / 'heads'}")
         return 0
 
     def _counts(self, path: Path) -> torch.Tensor:
