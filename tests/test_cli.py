@@ -178,7 +178,8 @@ MISTAKES = {
     "model drafter alone": (["--drafter", "model"], "draft_model"),
     "draft model unused": (["--draft-model", "x"], "draft_model"),
     "memory of no drafter's": (["--memory", "x.npz"], "memory"),
-    "translating nothing": (["--translate"], "draft_model"),
+    "translating nothing": (["--translate", "text"], "draft_model"),
+    "translating what": (["-d", "model", "--draft-model", "x", "--translate", "words"], "words"),
     "layers unknown": (["--drafter", "layer-skip"], "find-layers"),
     "layers of words": (["--drafter", "layer-skip", "--layers", "all"], "layers"),
     "too many layers": (["--drafter", "layer-skip", "--layers", "0-99"], "layers"),
@@ -211,10 +212,11 @@ def test_a_drafter_of_another_vocabulary_is_refused_by_its_first_differing_id(ca
     assert code == 2 and "token id 40" in err
 
 
-def test_a_drafter_of_another_vocabulary_drafts_if_its_ids_are_translated(capsys, model, tmp_path):
+@pytest.mark.parametrize("what", ["tokens", "text"])
+def test_a_drafter_of_another_vocabulary_drafts_if_its_ids_are_translated(capsys, model, tmp_path, what):
     other = folder(tmp_path, swapped=True)
     plain = generate(capsys, model, "--drafter", "none")
-    fast = generate(capsys, model, "--drafter", "model", "--draft-model", other, "--translate")
+    fast = generate(capsys, model, "--drafter", "model", "--draft-model", other, "--translate", what)
     assert fast["token_ids"] == plain["token_ids"] and fast["drafted"] > 0
 
 

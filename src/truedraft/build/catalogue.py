@@ -22,6 +22,7 @@ from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
 from truedraft.drafters.recycle import RecycleDrafter
+from truedraft.drafters.reencode import ReencodingDrafter
 from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.drafters.translation import OtherIds
 from truedraft.drafters.vocabulary import check_vocabulary
@@ -68,6 +69,9 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
         if ours is None or loaded.tokenizer is None:
             raise ParameterError("translate needs the tokenizers of both models, and one of them has none")
         translation = OtherIds(ours, loaded.tokenizer, vocabulary=vocabulary, readable=loaded.cache.vocab_size)
+        if options.translate == "text":
+            both = {"target": ours, "draft": loaded.tokenizer}
+            return ReencodingDrafter(loaded.cache, translation, vocabulary=vocabulary, **both), Shape.chain(4)
     elif ours is not None and loaded.tokenizer is not None:
         check_vocabulary(ours, loaded.tokenizer)
     drafter = ModelDrafter(loaded.cache, vocabulary=vocabulary, translation=translation, law=_law(kit))

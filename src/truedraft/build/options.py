@@ -20,8 +20,9 @@ class Options:
     """How to load and run a model.
 
     drafter: a name of `DRAFTERS`. draft_model: the small model, for drafters "model" and "cascade". translate: it has
-    another tokenizer than the target. draft_tokens: depth of a chain or tree. tree: "3x2x1" fixes the children of every
-    node level by level; "16" lets a drafter grow as many.
+    another tokenizer than the target, and drafts "tokens" that both have, or "text" (for greedy texts). draft_tokens:
+    depth of a chain or tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow as
+    many.
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
     head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp) and for
@@ -40,7 +41,7 @@ class Options:
 
     drafter: str = "ngram"
     draft_model: str | Path | None = None
-    translate: bool = False
+    translate: str | None = None
     draft_tokens: int | None = None
     tree: str | None = None
     share: bool = False
@@ -76,6 +77,8 @@ class Options:
                 raise ParameterError(
                     f"{name} is given with drafter {self.drafter!r}: it belongs to drafter {' or '.join(users)}"
                 )
+        if self.translate not in (None, "tokens", "text"):
+            raise ParameterError(f"translate is {self.translate!r}: expected tokens or text")
         if self.translate and self.draft_model is None:
             raise ParameterError("translate is given without draft_model: it is about a small model's tokenizer")
         for name in ("batch", "threads", "draft_tokens"):

@@ -30,7 +30,7 @@ def certify(
     model: opt.ModelName = DEFAULT,
     drafter: opt.DrafterName = "ngram",
     draft_model: opt.DraftModel = None,
-    translate: opt.Translate = False,
+    translate: opt.Translate = None,
     draft_tokens: opt.DraftTokens = None,
     tree: opt.TreeShape = None,
     share: opt.Share = False,

@@ -55,7 +55,8 @@ DraftModel = Annotated[
     str | None, typer.Option("--draft-model", help="The small model of --drafter model.", rich_help_panel=_LOAD)
 ]
 Translate = Annotated[
-    bool, typer.Option("--translate", help="The small model has another tokenizer.", rich_help_panel=_LOAD)
+    str | None,
+    typer.Option("--translate", help="The small model's tokenizer differs: tokens or text.", rich_help_panel=_LOAD),
 ]
 DraftTokens = Annotated[
     int | None, typer.Option("--draft-tokens", "-k", help="Drafted tokens a round (depth).", rich_help_panel=_LOAD)
@@ -83,9 +84,7 @@ Head = Annotated[
 PolicyName = Annotated[
     str, typer.Option("--policy", help="fixed, auto, or rows: [[1, 4, 5], [5, 99, 0]].", rich_help_panel=_LOAD)
 ]
-ProfileFile = Annotated[
-    Path | None, typer.Option("--profile", help="Costs for --policy auto.", rich_help_panel=_LOAD)
-]
+ProfileFile = Annotated[Path | None, typer.Option("--profile", help="Costs for --policy auto.", rich_help_panel=_LOAD)]
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.", rich_help_panel=_LOAD)]
