@@ -12,7 +12,8 @@ from torch import Tensor
 from tests.drafters.helpers import assert_within, make, words
 from tests.enumeration import EXACT, PAIRS, gap
 from truedraft.core import Draft, Law, Session, Shape
-from truedraft.drafters.growth import BestGrowth, FixedGrowth, Growth, begin, spread
+from truedraft.drafters.best_growth import BestGrowth, Price
+from truedraft.drafters.growth import FixedGrowth, Growth, begin, spread
 from truedraft.errors import ParameterError
 from truedraft.toy import TabularDrafter, random_language
 from truedraft.verify import block, greedy_draft, kseq, target_only, token, traversal
@@ -241,3 +242,48 @@ def test_without_the_sampler_a_tree_is_that_of_plain_sampling(shape, confidence)
 def test_only_chosen_tokens_go_without_the_sampler():
     with pytest.raises(ParameterError, match="sampled"):
         begin(make([1], vocabulary=V), Shape.chain(2), Law.SAMPLED, ids=torch.arange(V))
+
+
+# ── what pays ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("node", [0.0, 0.02, 0.1, 0.3])
+@pytest.mark.parametrize("text", [[1, 2], [0, 5], [3, 3]])
+def test_a_node_that_does_not_pay_is_left_out(node, text):
+    """Expected tokens over cost is the largest that any tree of the likeliest nodes has."""
+    shape = Shape(4, 4, 30)
+    session = make(text, vocabulary=V, temperature=1)
+    draft = full_grown(begin(session, shape, Law.CHOSEN, price=Price(node)), text)
+    chances = sorted(every_chance(text, shape, temperature=1).values(), reverse=True)[: shape.nodes]
+    yields = [(1 + sum(chances[:count])) / (1 + node * count) for count in range(shape.nodes + 1)]
+    assert yields[len(draft)] == pytest.approx(max(yields))
+    assert len(draft) < shape.nodes or node < 0.1
+
+
+def test_dearer_levels_make_shallower_trees():
+    shape = Shape(6, 3, 30)
+    depths = [
+        max(
+            full_grown(
+                begin(make([1, 2], vocabulary=V, temperature=1), shape, Law.CHOSEN, price=price), [1, 2]
+            ).tree.depth
+        )
+        for price in (Price(), Price(0.01, 0.05), Price(0.01, 0.2), Price(0.01, 0.9))
+    ]
+    assert depths == [5, 4, 3, 1]
+
+
+def test_a_certain_drafter_goes_on_and_an_unsure_one_stops():
+    sure, unsure = (torch.eye(V)[2] * scale for scale in (20.0, 1.0))
+    shape, price = Shape(6, 2, 12), Price(0.05, 0.2)
+    trees = [
+        full_grown(begin(make([1], vocabulary=V), shape, Law.CHOSEN, price=price), [1], lambda text, row=row: row).tree
+        for row in (sure, unsure)
+    ]
+    assert max(trees[0].depth) == 6 and max(trees[1].depth) == 1
+
+
+@pytest.mark.parametrize("wrong", [(1.0, 0.0), (-0.1, 0.0), (0.0, 1.5)])
+def test_prices_are_checked(wrong):
+    with pytest.raises(ParameterError, match="price"):
+        Price(*wrong)

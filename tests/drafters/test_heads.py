@@ -7,11 +7,14 @@ import json
 import pytest
 import torch
 
+from tests.drafters.helpers import make
+from tests.drafters.test_eagle import Play
 from tests.folders import folder
 from tests.nets.heads import tiny_head
 from tests.tiny import tiny_model
 from truedraft.build import load, redraft
 from truedraft.cli import main
+from truedraft.core import Shape
 from truedraft.drafters import heads
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.fast_head import drafting_dtype
@@ -27,6 +30,7 @@ from truedraft.errors import (
 )
 from truedraft.nets.head import CONFIG, NOTES
 from truedraft.targets.cached import CachedModel
+from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import RULES
 
 MODEL = tiny_model(seed=1)
@@ -131,6 +135,31 @@ def test_only_float32_on_a_cpu_is_drafted_for_in_another_type():
     assert drafting_dtype(torch.float32, torch.device("cuda")) == torch.float32
     assert drafting_dtype(torch.float32, cpu) in (torch.float32, torch.bfloat16)
     assert drafting_dtype(torch.bfloat16, cpu) == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", ["eagle1", "eagle3"])
+def test_a_draft_step_costs_what_it_reads(kind, tmp_path):
+    model = tiny_model(num_hidden_layers=30)
+    saved(tmp_path, kind, model)
+    target = CachedModel(model)
+    net = open_head(kind, target, owner=OWNER, folder=tmp_path)
+    weights = {name: tensor.numel() for name, tensor in net.named_parameters() if tensor.dim() == 2}
+    read = sum(weights.values()) + (20 * 32 if kind == "eagle1" else 0)
+    layer = 32 * (32 + 2 * 16 + 32) + 3 * 32 * 48
+    expected = read * next(net.parameters()).element_size() / (4 * (30 * layer + 48 * 32))
+    assert heads.step_cost(net, target) == pytest.approx(max(expected, 1 / 30))
+
+
+@each_name
+def test_where_nodes_cost_more_there_are_fewer(name, tmp_path):
+    saved(tmp_path, name)
+    sizes = []
+    for price in (0.0, 0.05, 0.5):
+        drafter = head_drafter(name, CachedModel(MODEL), owner=OWNER, folder=tmp_path, price=price)
+        play, session = Play(drafter, target=TorchTarget(CachedModel(MODEL))), make([3, 1, 4, 1, 5], vocabulary=48)
+        play.round([session], [Shape(0)])
+        sizes.append(len(play.drafter.propose([session], [Shape(4, 4, 40)])[0]))
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == 40 and sizes[-1] < 6
 
 
 # ── by name ───────────────────────────────────────────────────────────────────────────────────────────────────────

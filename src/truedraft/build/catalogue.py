@@ -140,7 +140,7 @@ def _head(name: str, shape: Shape) -> Maker:
     def make(kit: Kit) -> tuple[Drafter, Shape]:
         owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
         folder = None if kit.options.head is None else Path(kit.options.head)
-        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit))
+        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), price=_price(kit))
         return drafter, Shape.chain(shape.depth) if rule_named(kit.options.rule).chains else shape
 
     return make

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
+from truedraft.drafters.best_growth import FREE, Price
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
@@ -75,7 +76,7 @@ class EagleDrafter:
 
     layers: L of the target. law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else
     chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
-    COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`.
+    COUPLED shares the noise of the session's dice with the coupled rule. confidence, price: see `growth.begin`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class EagleDrafter:
         layers: int,
         law: Law | None = None,
         confidence: float = 0.0,
+        price: Price = FREE,
     ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
@@ -93,7 +95,7 @@ class EagleDrafter:
         self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
         self._ids = net.vocabulary.ids.to(self._device)
         self._logits = speed_up(net)
-        self._law, self._confidence = law, confidence
+        self._law, self._confidence, self._price = law, confidence, price
         self._limit = net.config.layer.max_position_embeddings
         self._greedy: dict[Session, bool] = {}
         self._rows: dict[Session, HeadRow] = {}
@@ -158,7 +160,8 @@ class EagleDrafter:
             self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
         law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
         ids = self._ids if law is Law.CHOSEN and keeps_order(session) else None
-        return _Bet(begin(session, shape, law, confidence=self._confidence, ids=ids), row, ids, output)
+        growth = begin(session, shape, law, confidence=self._confidence, ids=ids, price=self._price)
+        return _Bet(growth, row, ids, output)
 
     # ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────
 

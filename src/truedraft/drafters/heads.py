@@ -11,9 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from truedraft.core import Law
+from truedraft.drafters.best_growth import Price
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.fast_head import drafting_dtype
 from truedraft.drafters.medusa import MedusaDrafter
@@ -31,7 +32,7 @@ from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.mtp import MtpNet
 from truedraft.targets.cached import CachedModel
 
-__all__ = ["HEADS", "head_drafter", "kind_of", "open_head", "shipped_head"]
+__all__ = ["HEADS", "head_drafter", "kind_of", "open_head", "shipped_head", "step_cost"]
 
 HEADS: Mapping[str, type[MedusaNet | Eagle1Net | Eagle3Net]] = {
     "medusa": MedusaNet,
@@ -91,17 +92,42 @@ def open_head(name: str, target: CachedModel, *, owner: str, folder: Path | None
 
 
 def head_drafter(
-    name: str, target: CachedModel, *, owner: str, folder: Path | None = None, law: Law | None = None
+    name: str,
+    target: CachedModel,
+    *,
+    owner: str,
+    folder: Path | None = None,
+    law: Law | None = None,
+    price: float = 0.0,
 ) -> MedusaDrafter | EagleDrafter:
-    """The drafter on the head that `open_head` finds."""
+    """The drafter on the head that `open_head` finds. price: of a node in the target's pass, in passes of one token."""
     net = open_head(name, target, owner=owner, folder=folder)
     if isinstance(net, MedusaNet):
         try:
-            return MedusaDrafter(net, layers=target.layers, accuracies=net.notes.get("head_accuracies"), law=law)
+            accuracies = net.notes.get("head_accuracies")
+            return MedusaDrafter(net, layers=target.layers, accuracies=accuracies, law=law, price=price)
         except (ParameterError, TypeError) as error:
             raise CorruptModelError(f"the notes of {folder or owner} are damaged: {error}") from error
     assert isinstance(net, Eagle1Net | Eagle3Net)
-    return EagleDrafter(net, layers=target.layers, law=law)
+    costs = Price(price, step_cost(net, target) if price else 0.0)
+    return EagleDrafter(net, layers=target.layers, law=law, price=costs)
+
+
+def step_cost(net: Eagle1Net | Eagle3Net, target: CachedModel) -> float:
+    """About what a draft step costs, in target passes of one token: the bytes of weights that either reads.
+
+    Never less than a layer's share, which is what counts where the weights are not the limit.
+    """
+    output = net.output.shape[0] * net.output.shape[1] if isinstance(net, Eagle1Net) else 0
+    head = (_weights(net) + output) * next(net.parameters()).element_size()
+    whole = max(1, _weights(target.model) * target.dtype.itemsize)
+    return min(max(head / whole, 1 / target.layers), 0.9)
+
+
+def _weights(model: nn.Module) -> int:
+    """Of all products, packed or not."""
+    sizes = [(getattr(each, "in_features", 0), getattr(each, "out_features", 0)) for each in model.modules()]
+    return sum(inputs * outputs for inputs, outputs in sizes)
 
 
 def _check(net: Head, target: CachedModel, owner: str, path: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import best_first
+from truedraft.drafters.bets import best_first, check_price
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import is_greedy, law_for
@@ -32,9 +32,12 @@ Chances = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=256)
-def best_tree(chances: Chances, shape: Shape) -> Tree:
-    """The tree of the likeliest paths within a shape when depth and rank alone decide; its tokens are ranks."""
-    return best_first(0, 0, _Ranks(chances), shape, price=0.0).draft.tree
+def best_tree(chances: Chances, shape: Shape, price: float = 0.0) -> Tree:
+    """The tree of the likeliest paths within a shape when depth and rank alone decide; its tokens are ranks.
+
+    price: what a node adds to the target's pass, in passes of one token; one that does not pay is left out.
+    """
+    return best_first(0, 0, _Ranks(chances), shape, price=price).draft.tree
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class MedusaDrafter:
     layers: L of the target. accuracies: of every head, how often its first, second, ... guess is the target's token.
     law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED, trees
     with a branching GREEDY_DRAFT, and trees without one CHOSEN. COUPLED shares the noise of the session's dice with
-    the coupled rule.
+    the coupled rule. price: see `best_tree`; it is for trees without a branching.
     """
 
     def __init__(
@@ -91,7 +94,9 @@ class MedusaDrafter:
         layers: int,
         accuracies: Sequence[Sequence[float]] | None = None,
         law: Law | None = None,
+        price: float = 0.0,
     ) -> None:
+        check_price(price)
         if accuracies is not None and not all(row and 0 <= min(row) <= max(row) <= 1 for row in accuracies):
             raise ParameterError(f"accuracies are {accuracies}: expected rates from 0 to 1, at least one a head")
         self.taps = net.taps(layers)
@@ -101,7 +106,7 @@ class MedusaDrafter:
         self._logits = speed_up(net)
         self._measured = None if accuracies is None else tuple(map(tuple, accuracies))
         self._heads = net.config.heads if accuracies is None else min(net.config.heads, len(accuracies))
-        self._law = law
+        self._law, self._price = law, price
         self._greedy: dict[Session, bool] = {}
         self._states: dict[Session, tuple[list[int], Tensor]] = {}
 
@@ -161,6 +166,7 @@ class MedusaDrafter:
         shares, places = logits[: shape.depth].softmax(-1).topk(width)
         guesses: list[list[int]] = self._ids[places].tolist()
         chances = self._measured or tuple(map(tuple, shares.tolist()))
-        tree = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape)
+        price = 0.0 if shape.branching or shape.width == 1 else self._price
+        tree = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, price)
         tokens = (guesses[depth - 1][rank] for depth, rank in zip(tree.depth[1:], tree.tokens[1:], strict=True))
         return Draft(Tree((root, *tokens), tree.parents))

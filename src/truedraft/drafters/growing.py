@@ -1,0 +1,74 @@
+"""What trees that grow have in common: nodes with their histories, and how a drafter's own probabilities rank tokens.
+
+This file refuses to know which nodes grow and when to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from truedraft.core import Branch, Session
+
+__all__ = ["GrowingNodes", "likeliest", "ranking", "surely"]
+
+
+class GrowingNodes:
+    """What both kinds of growth keep of every node: token, parent and depth, and the history that it stands for."""
+
+    def __init__(self, session: Session) -> None:
+        self.tokens, self.parents, self.depths = [session.root], [-1], [0]
+        self._branches: dict[int, Branch] = {0: session.sampler.branch(session.tokens)}
+        self.frontier: list[int] = [0]
+        """The nodes whose logits are wanted next."""
+
+    def token(self, node: int) -> int:
+        """The token of a node."""
+        return self.tokens[node]
+
+    def parent(self, node: int) -> int:
+        """The parent of a node, -1 for the root."""
+        return self.parents[node]
+
+    def append(self, parent: int, token: int) -> int:
+        """A new node; returns its number."""
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        return len(self.tokens) - 1
+
+    def branch(self, node: int) -> Branch:
+        """The history at a node whose parent has been asked for its distribution before."""
+        if node not in self._branches:
+            self._branches[node] = self._branches[self.parents[node]].child(self.tokens[node])
+        return self._branches[node]
+
+
+def likeliest(logits: Tensor, ids: Tensor, k: int) -> list[tuple[list[int], list[float]]]:
+    """The k likeliest of the tokens `ids` [V] and their probabilities, by every row of logits [F, V]."""
+    shares, places = logits.float().softmax(-1).topk(min(k, logits.shape[-1]))
+    return list(zip(ids[places].tolist(), shares.tolist(), strict=True))
+
+
+def ranking(q: Tensor, logits: Tensor) -> Tensor:
+    """What to rank a node's possible children by [V]: q, or, where q knows one token only, the model's own softmax.
+
+    A greedy sampler's q says nothing of second choices. Its first choice, which penalties may have changed, trades
+    places with the softmax's.
+    """
+    if int(torch.count_nonzero(q)) > 1:
+        return q
+    plain = logits.float().softmax(0)
+    first, likeliest = int(q.argmax()), int(plain.argmax())
+    plain[[first, likeliest]] = plain[[likeliest, first]]
+    return plain
+
+
+def surely(logits: Tensor, tokens: Sequence[int], confidence: float) -> list[bool]:
+    """Which tokens the model's own softmax gives at least this probability."""
+    if confidence <= 0:
+        return [True] * len(tokens)
+    probabilities = logits.float().softmax(0)
+    return [float(probabilities[token]) >= confidence for token in tokens]
