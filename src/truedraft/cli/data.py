@@ -35,9 +35,7 @@ def data(
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     offline: opt.Offline = False,
-    given: Annotated[
-        bool, typer.Option("--given", help="Keep the answers that the file has.")
-    ] = False,
+    given: Annotated[bool, typer.Option("--given", help="Keep the answers that the file has.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A broken row is an error.")] = False,
 ) -> int:
     """Have the model answer prompts; tokens, temperature and seed of every answer are kept."""
