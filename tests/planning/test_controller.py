@@ -156,7 +156,7 @@ def test_it_corrects_a_profile_that_is_wrong():
     flat = Controller(Shape.chain(8), profile())  # believes that passes are free, where each token costs a pass
     seconds, drafted = run(flat, oracle(right=1), batch=2, slope=1.0)
     assert sum(drafted[10:]) <= len(drafted[10:])
-    assert seconds <= 1.25 * run(Fixed(Shape(0)), oracle(right=1), batch=2, slope=1.0)[0]
+    assert seconds <= 1.35 * run(Fixed(Shape(0)), oracle(right=1), batch=2, slope=1.0)[0]
 
 
 class Turning:

@@ -23,11 +23,11 @@ __all__ = ["Controller"]
 Row = NDArray[np.float64]
 
 _OFF = Shape(0)
-_OWN_FADING, _COMMON_FADING = 0.85, 0.97
-_OWN_STRENGTH, _COMMON_STRENGTH = 2.0, 4.0
+_OWN_FADING, _COMMON_FADING, _LATELY_FADING = 0.92, 0.97, 0.88
+_OWN_STRENGTH, _COMMON_STRENGTH = 8.0, 4.0
 _MARGIN = 1.005
 """Betting must promise this much more than plain decoding."""
-_TRYING = 0.015
+_TRYING = 0.007
 """Share of the time without bets that trials may cost."""
 _FIRST_LOOK = 8
 """After so many rounds of bets one goes without, to see what a pass costs then; the next after twice as many."""
@@ -40,6 +40,7 @@ class Controller:
         self._levels = ladder(shape)
         self._costs = RoundCosts(profile, [level.nodes for level in self._levels])
         self._common = Yield(self._levels, _COMMON_FADING)
+        self._lately = Yield(self._levels, _LATELY_FADING)
         self._own: dict[Session, Yield] = {}
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
@@ -61,8 +62,8 @@ class Controller:
 
     def _best(self, sessions: Sequence[Session], passes: Row, outside: Row) -> list[int]:
         """The rung of every session [B] that together have the highest goodput: all texts of a group the same."""
-        common = self._common.rates(_COMMON_STRENGTH)
-        rates = [self._own_of(session).rates(_OWN_STRENGTH, common) for session in sessions]
+        prior = self._prior()
+        rates = [self._own_of(session).rates(_OWN_STRENGTH, prior) for session in sessions]
         gained, filled = (np.stack(rows) for rows in zip(*rates, strict=True))  # [B, L]
         order = np.argsort(-gained.sum(1), kind="stable")
         tokens = len(sessions) + gained[order].cumsum(0).cumsum(1)
@@ -77,6 +78,14 @@ class Controller:
             for place in order[: texts + 1]:
                 chosen[place] = int(rung) + 1
         return chosen
+
+    def _prior(self) -> tuple[Row, Row]:
+        """What is expected of a text before it is known: the worse of what all did lately and for longer.
+
+        So bets stop within a few rounds when a load turns hard, and a lucky round does not bring them back.
+        """
+        longer, lately = self._common.rates(_COMMON_STRENGTH), self._lately.rates(_COMMON_STRENGTH)
+        return np.minimum(longer[0], lately[0]), np.maximum(longer[1], lately[1])
 
     def _is_time_to_look(self, batch: int, chosen: Sequence[int]) -> bool:
         """Whether to go without a bet, so as to know what plain decoding would cost."""
@@ -118,6 +127,7 @@ class Controller:
             allowed = allowed_level(self._levels, record.shape)
             self._own[session].learn(record, allowed)
             self._common.learn(record, allowed)
+            self._lately.learn(record, allowed)
         if not reading:  # a pass that read a prompt says nothing of passes
             self._learn_costs(fresh)
         self._settle(fresh)
