@@ -12,7 +12,7 @@ is every drafter of the catalogue that loads without options. Of drafters that s
 
 speedup is plain decoding's seconds a token over the arm's, without each answer's first round, which reads the prompt;
 whole includes it. Both are ratios of totals over the prompts that all arms have answered. c is the seconds of one level
-of drafting over those of one plain pass. At temperature 0 the token ids are compared with plain decoding's.
+of drafting over those of one plain pass, again without first rounds. At temperature 0 the token ids are compared with plain decoding's.
 """
 
 from __future__ import annotations
@@ -193,13 +193,15 @@ def answer(model: Model, text: str, tokens: int, temperature: float) -> Row:
 def answer_ids(model: Model, prompt: Any, tokens: int, temperature: float) -> Row:
     """The same for messages or token ids; end tokens are ignored, so that all answers are equally long."""
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
-    levels, first = 0, None
+    levels, drafting, first = 0, 0.0, None
     start = time.perf_counter()
     with model.stream(prompt, **options) as stream:
         for chunk in stream:
-            levels += max(chunk.round.draft.tree.depth)
             if first is None:
                 first, after_first = chunk.round.emitted, time.perf_counter()
+            else:
+                levels += max(chunk.round.draft.tree.depth)
+                drafting += chunk.round.timings.draft
         seconds = time.perf_counter() - start
         counts, ids = stream.result.statistics, stream.result.token_ids
     return {
@@ -213,7 +215,7 @@ def answer_ids(model: Model, prompt: Any, tokens: int, temperature: float) -> Ro
         "levels": levels,
         "tried": counts.tried,
         "hits": counts.hits,
-        "draft_seconds": counts.timings.draft,
+        "draft_seconds": drafting,
         "target_seconds": counts.timings.target,
         "prompt_tokens": len(stream.prompts[0]),
         "ids": ids,
