@@ -12,7 +12,8 @@ is every drafter of the catalogue that loads without options. Of drafters that s
 
 speedup is plain decoding's seconds a token over the arm's, without each answer's first round, which reads the prompt;
 whole includes it. Both are ratios of totals over the prompts that all arms have answered. c is the seconds of one level
-of drafting over those of one plain pass, again without first rounds. At temperature 0 the token ids are compared with plain decoding's.
+of drafting over those of one plain pass, again without first rounds. At temperature 0 the token ids are compared with
+plain decoding's.
 """
 
 from __future__ import annotations

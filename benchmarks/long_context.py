@@ -100,8 +100,8 @@ def yields(models: dict[str, Model], context: int, args: argparse.Namespace) -> 
     plain = rows["none"]
     found = {name: line(each, plain, greedy=True) for name, each in rows.items()}
     for name, each in rows.items():
-        rounds = sum(row["rounds"] for row in each)
-        found[name]["us_per_proposal"] = 1e6 * sum(row["draft_seconds"] for row in each) / rounds
+        rounds = sum(row["rounds"] - 1 for row in each)  # the first one reads the prompt
+        found[name]["us_per_proposal"] = 1e6 * sum(row["draft_seconds"] for row in each) / max(1, rounds)
         found[name]["prompt_tokens"] = statistics.fmean(row["prompt_tokens"] for row in each)
     return found
 
