@@ -195,6 +195,16 @@ def test_a_head_by_name_writes_the_targets_text(name, options, plain, trained):
     assert all(result.statistics.drafted > 0 for result in drafted)
 
 
+def test_a_tree_that_is_asked_for_is_grown_to_its_size(plain, trained):
+    drafted = {}
+    for tree in (None, "16"):
+        model = redraft(plain, drafter="eagle3", head=trained / "eagle3", tree=tree)
+        with model.stream("abc", max_new_tokens=30, ignore_eos=True) as stream:
+            drafted[tree] = [len(chunk.round.draft) for chunk in stream][1:20]
+    assert set(drafted["16"]) == {16}
+    assert sum(drafted[None]) < sum(drafted["16"])
+
+
 @each_name
 def test_a_head_by_name_on_the_command_line(name, target, trained, capsys):
     arguments = ["generate", "abcabc", "-m", target, "-d", name, "--max-new-tokens", "12", "--json", "--ignore-eos"]

@@ -135,12 +135,13 @@ def doubts(kit: Kit) -> tuple[str, ...]:
 
 
 def _head(name: str, shape: Shape) -> Maker:
-    """A drafter on a trained head."""
+    """A drafter on a trained head. Its trees stop by themselves where more does not pay, unless a size is asked for."""
 
     def make(kit: Kit) -> tuple[Drafter, Shape]:
         owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
         folder = None if kit.options.head is None else Path(kit.options.head)
-        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), price=_price(kit))
+        price = _price(kit) if kit.options.tree is None else 0.0
+        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), price=price)
         return drafter, Shape.chain(shape.depth) if rule_named(kit.options.rule).chains else shape
 
     return make
@@ -189,9 +190,9 @@ DRAFTERS: Mapping[str, Maker] = {
     "cascade": _cascade,
     "layer-skip": _layer_skip,
     "model": _model,
-    "medusa": _head("medusa", Shape(depth=4, width=4, nodes=8)),
+    "medusa": _head("medusa", Shape(depth=6, width=8, nodes=16)),
     "eagle1": _head("eagle1", Shape.chain(3)),
-    "eagle2": _head("eagle2", Shape(depth=4, width=4, nodes=8)),
-    "eagle3": _head("eagle3", Shape(depth=4, width=4, nodes=8)),
+    "eagle2": _head("eagle2", Shape(depth=6, width=8, nodes=16)),
+    "eagle3": _head("eagle3", Shape(depth=6, width=8, nodes=16)),
     "mtp": _mtp,
 }
