@@ -16,7 +16,7 @@ from truedraft.decode import Decoder
 from truedraft.drafters import replay as replaying
 from truedraft.drafters.count_table import SEED, CountTable, extend_key
 from truedraft.drafters.recycle import RecycleDrafter
-from truedraft.drafters.replay import rare_contexts, replay
+from truedraft.drafters.replay import ask_after_tokens, rare_contexts, replay
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
@@ -72,6 +72,19 @@ def test_long_contexts_that_occur_once_can_be_left_out():
     replay(model, exchanges, table, without=rare_contexts(exchanges))
     assert table.count(table.find(key_of(2, 3, 4))) == 2
     assert table.find(key_of(1, 2, 3)) < 0 <= table.find(key_of(2, 3))
+
+
+def test_tokens_of_which_nothing_is_known_are_tried_behind_a_prompt(monkeypatch):
+    monkeypatch.setattr(replaying, "_PIECE", 20)
+    model, table = tiny_model(seed=1, dtype=torch.float64), CountTable(1 << 10, V)
+    table.learn(key_of(5), [7], [40_000])
+    ask_after_tokens(CachedModel(model), [3, 1, 4], table)
+    assert len(table) == V and table.tokens(table.find(key_of(5)))[0] == 7
+    for token in (0, 6, V - 1):
+        p = model(torch.tensor([[3, 1, 4, token]])).logits[0, -1].softmax(0)
+        row = table.find(key_of(token))
+        assert table.tokens(row) == p.topk(8).indices.tolist()
+        assert table.shares(row)[0] == pytest.approx(65535 * float(p.max()), abs=2)
 
 
 def test_the_command_fills_a_file_that_recycling_starts_from(tmp_path, capsys):

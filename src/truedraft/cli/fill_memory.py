@@ -13,7 +13,7 @@ from truedraft.cli import options as opt
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.count_file import save_table
 from truedraft.drafters.count_table import CountTable
-from truedraft.drafters.replay import Exchange, rare_contexts, replay
+from truedraft.drafters.replay import Exchange, ask_after_tokens, rare_contexts, replay
 from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT
@@ -31,6 +31,8 @@ def fill_memory(
     most: Annotated[int | None, typer.Option("--most", help="Most answer tokens to read.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Contexts to remember; about 24 bytes each.")] = 1 << 18,
     rare: Annotated[bool, typer.Option("--rare", help="Keep long contexts that occur once.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens/--no-tokens", help="Ask what follows each token.")] = True,
+    dtype: opt.Dtype = "auto",
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     offline: opt.Offline = False,
@@ -41,9 +43,8 @@ def fill_memory(
     console = Console(stderr=True, highlight=False)
     exchanges = list(_read(answers, most, console))
     with RichProgress(console) as progress:
-        loaded = load(
-            model, progress=progress, drafter="none", device=device, threads=threads, offline=offline, exact=False
-        )
+        said = {"dtype": dtype, "device": device, "threads": threads, "offline": offline}
+        loaded = load(model, progress=progress, drafter="none", exact=False, **said)
     target: Any = loaded.decoder.target
     table = CountTable(rows, target.model.vocab_size)
     total = sum(len(answer) for _, answer in exchanges)
@@ -55,6 +56,10 @@ def fill_memory(
             without=() if rare else rare_contexts(exchanges),
             told=lambda tokens: status.update(f"{tokens:,} of {total:,} tokens, {len(table):,} contexts"),
         )
+        if tokens:
+            status.update("asking what follows each token")
+            ask_after_tokens(target.model, exchanges[0][0], table)
+    table.sightings = 0
     save_table(table, out, owner=owner_of(target.model.model.config, loaded.facts.tokenizer))
     print(f"{out}: {len(table)} contexts from {total} tokens, {out.stat().st_size} bytes")
     return 0

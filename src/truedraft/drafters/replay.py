@@ -13,7 +13,7 @@ from truedraft.drafters.count_table import SEED, CountTable, extend_key
 from truedraft.drafters.recycle import Shares, teach, top_shares
 from truedraft.targets.cached import CachedModel, Nodes
 
-__all__ = ["Exchange", "rare_contexts", "replay"]
+__all__ = ["Exchange", "ask_after_tokens", "rare_contexts", "replay"]
 
 Exchange = tuple[Sequence[int], Sequence[int]]
 """A prompt and what the target wrote after it, as token ids; neither is empty."""
@@ -47,6 +47,22 @@ def replay(
             tokens += len(piece)
         model.release(_KEY)
         told(tokens)
+
+
+def ask_after_tokens(model: CachedModel, before: Sequence[int], table: CountTable) -> None:
+    """Teach a table what the model says after each token that it knows nothing after, as if a text began with it.
+
+    before: a prompt, not empty, behind which every token is tried.
+    """
+    model.catch_up(_KEY, before)
+    tokens = [token for token in range(table.vocabulary) if table.find(extend_key(SEED, token)) < 0]
+    for start in range(0, len(tokens), _PIECE):
+        piece = tokens[start : start + _PIECE]
+        scores = model.extend([_KEY], [Nodes(tuple(piece), (-1,) * len(piece))])[0]
+        model.rewind(_KEY, len(before))
+        for token, row in zip(piece, top_shares(scores, range(len(piece))), strict=True):
+            teach(table, (token,), (token,), [row])
+    model.release(_KEY)
 
 
 def _said(model: CachedModel, before: Sequence[int], piece: Sequence[int]) -> list[Shares]:
