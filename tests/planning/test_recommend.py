@@ -94,6 +94,7 @@ def test_the_command_recommends(capsys, folder):
     code, out, _ = plan(capsys, folder, "--json", "--task", "copy")
     report = json.loads(out)
     assert code == 0 and report["speculate"] and report["choices"][0]["drafter"] == "model"
+    assert report["prompts"] == 9
     assert report["choices"][0]["low"] < report["choices"][0]["speedup"] < report["choices"][0]["high"]
     assert report["switch_off_above"] < 32 and "switch off above batch" in report["advice"]
     code, out, _ = plan(capsys, folder)

@@ -163,7 +163,7 @@ def show(report: Report, console: Console) -> None:
     """The cells as tables, a load each, then what the page says in words."""
     for load in dict.fromkeys((cell.task, cell.batch, cell.temperature) for cell in report.cells):
         table = Table(
-            *("", "tokens/s", "speedup", "tokens a round", "drafted", "by position", "same ids"),
+            *("", "tokens/s", "speedup", "quartiles", "a round", "drafted", "by position", "same ids"),
             box=SIMPLE,
             title=f"{load[0]}, batch {load[1]}, {'greedy' if load[2] == 0 else f'T = {load[2]:g}'}",
         )
@@ -173,10 +173,11 @@ def show(report: Report, console: Console) -> None:
                 table.add_row(
                     cell.arm,
                     f"{cell.speed.median:.1f}",
-                    f"{cell.speedup.median:.2f}x ({cell.speedup.low:.2f}-{cell.speedup.high:.2f})",
+                    f"{cell.speedup.median:.2f}x",
+                    f"{cell.speedup.low:.2f}-{cell.speedup.high:.2f}",
                     f"{total.acceptance_length:.2f}" if total.rounds else "",
                     f"{total.drafted_per_round:.2f}" if total.rounds else "",
-                    " ".join(f"{rate:.2f}" for rate in total.by_position[:5]),
+                    " ".join(f"{rate:.2f}" for rate in total.by_position[:4]),
                     {True: "yes", False: "no", None: ""}[cell.identical],
                 )
         console.print(table)

@@ -18,6 +18,9 @@ from truedraft.planning.trees import branching_of
 
 __all__ = ["candidates_of", "recommended"]
 
+_FEW = 10
+"""Prompts below which resampling them says little of the doubt."""
+
 
 def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None, float], *, as_json: bool) -> int:
     """Print the recommendation for a task (None: all of them) and temperature."""
@@ -33,6 +36,7 @@ def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None,
         "advice": _advice(found),
         "switch_off_above": found.off_above,
         "schedule": found.schedule,
+        "prompts": min(len(candidate.samples) for candidate in candidates),
         "choices": [_choice(choice) for choice in found.choices],
         "trees": _trees(candidates, profile),
     }
@@ -126,6 +130,8 @@ def _print(report: dict[str, Any], console: Console) -> None:
     console.print(report["advice"], style="bold")
     if report["speculate"]:
         console.print(f"by batch size: --policy '{json.dumps(report['schedule'])}'")
+    if report["prompts"] < _FEW:
+        console.print(f"note: it rests on {report['prompts']} prompts; measure at least {_FEW}", style="dim")
     for tree in report["trees"]:
         console.print(
             f"tree for {tree['drafter']}: {tree['nodes']} nodes for {tree['expected_tokens']:.2f} tokens a round; "
