@@ -59,14 +59,13 @@ class SamplingParameters:
     processors: tuple[Processor, ...] = ()
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, 0, math.inf)
-        _check("top_k", self.top_k, 0, math.inf)
+        for name in ("temperature", "top_k", "min_new_tokens"):
+            _check(name, getattr(self, name), 0, math.inf)
         _check("top_p", self.top_p, 0, 1, low_open=True)
         _check("min_p", self.min_p, 0, 1)
         _check("repetition_penalty", self.repetition_penalty, 0, math.inf, low_open=True)
         _check("presence_penalty", self.presence_penalty, -math.inf, math.inf)
         _check("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
-        _check("min_new_tokens", self.min_new_tokens, 0, math.inf)
         for token, bias in self.logit_bias.items():
             if math.isnan(bias) or bias == math.inf:
                 raise ParameterError(f"logit_bias of token {token} is {bias}: expected a number or -inf")
@@ -114,8 +113,8 @@ class ParameterSampler:
     def keeps_order(self) -> bool:
         """Whether tokens rank as their logits do, whatever the history, but for those that are forbidden."""
         p = self.parameters
-        moved = p.presence_penalty or p.frequency_penalty or p.logit_bias or p.processors
-        return p.repetition_penalty == 1 and not moved
+        in_place = p.repetition_penalty == 1 and p.presence_penalty == p.frequency_penalty == 0
+        return in_place and not p.logit_bias and not p.processors
 
     def branch(self, history: Sequence[int]) -> ParameterBranch:
         """The committed history as a branch."""
@@ -135,13 +134,11 @@ class ParameterSampler:
         """Logits [V] to probabilities [V]; the processors are called and may change."""
         row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
         row = self._processed(row, history, processors)
+        best = _first_largest(row)
+        _check_hope(float(row[best]))
         if self.parameters.greedy:
-            best = _first_largest(row)
-            _check_hope(float(row[best]))
             return one_hot(best, row)
-        top = row.max()
-        _check_hope(float(top))
-        return _truncated(torch.softmax((row - top) / self.parameters.temperature, 0), self.parameters)
+        return _truncated(torch.softmax((row - row[best]) / self.parameters.temperature, 0), self.parameters)
 
     def _processed(self, row: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
         """Everything that works on logits. Returns a new tensor wherever it changes anything."""
@@ -155,15 +152,13 @@ class ParameterSampler:
             bias = torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
             row = row.index_add(0, ids, bias)
         banned = _bad_words(params.bad_words, history)
-        if len(output) < params.min_new_tokens:
-            banned |= self.end_tokens
+        banned |= self.end_tokens if len(output) < params.min_new_tokens else set()
         if banned:
             row = row.index_fill(0, torch.tensor(sorted(banned), device=row.device), -math.inf)
         for processor in processors:
             row = processor(torch.tensor([list(history)], device=row.device), row[None])[0]
         if self.vocabulary < len(row):
-            row = row.clone()
-            row[self.vocabulary :] = -math.inf
+            row = row.index_fill(0, torch.arange(self.vocabulary, len(row), device=row.device), -math.inf)
         return row
 
 
@@ -189,7 +184,7 @@ class ParameterBranch:
     def distribution(self, logits: Tensor) -> Tensor:
         """Logits [V] to probabilities [V] under this branch's history. Call it once: processors may count calls."""
         self.settled = _copied(self.settled)
-        history = self._history if not self._suffix else [*self._history, *self._suffix]
+        history = [*self._history, *self._suffix] if self._suffix else self._history
         return self._sampler.distribution(logits, history, self.settled)
 
     def child(self, token: int) -> ParameterBranch:
@@ -201,9 +196,7 @@ class NodeDistributions:
     """`core.Distributions` over one tree, each row computed on first use after those of its ancestors."""
 
     def __init__(self, root: ParameterBranch, tree: Tree, logits: Tensor) -> None:
-        self._tree = tree
-        self._logits = logits
-        self._branches = {0: root}
+        self._tree, self._logits, self._branches = tree, logits, {0: root}
         self._rows: dict[int, Tensor] = {}
         self.position = root.position
 
