@@ -1,5 +1,6 @@
 """Features on disk are those of the target, row by row, however rows were put together; and only of that target."""
 
+import gzip
 import json
 
 import numpy as np
@@ -46,6 +47,19 @@ def test_features_are_computed_once(tmp_path, target):
     path.rename(path.with_suffix(".part"))  # as an interrupted run leaves it
     assert computed(tmp_path, answers(3), target)[1] > 0
     assert len(load_rows(shard, tmp_path / "features", KIND)) == 3
+
+
+def test_packed_answers_are_the_same_answers(tmp_path, target):
+    shard, _ = computed(tmp_path, answers(3), target)
+    packed = shard.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(shard.read_bytes()))
+    shard.unlink()
+    assert shards_of(tmp_path) == [packed]
+    rows = load_rows(packed, tmp_path / "features", KIND)
+    assert [row.tokens.tolist() for row in rows] == [list(row.tokens) for row in answers(3)]
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(ParameterError, match=r"jsonl\.gz"):
+        load_rows(packed, tmp_path / "features", KIND)
 
 
 def test_rows_are_cut_and_answers_that_vanish_are_left_out(tmp_path, target):

@@ -66,7 +66,7 @@ class Row:
 
 def shards_of(folder: Path) -> list[Path]:
     """The complete shards of answers in a folder, in order. Raises `ParameterError` if there is none."""
-    found = sorted(folder.glob("shard-*.jsonl"))
+    found = sorted([*folder.glob("shard-*.jsonl"), *folder.glob("shard-*.jsonl.gz")])
     if not found:
         raise ParameterError(f"{folder} has no answers (shard-00000.jsonl and so on): make some with `truedraft data`")
     return found
@@ -78,7 +78,7 @@ def compute_features(teacher: Teacher, shard: Path, folder: Path, *, kind: Featu
     Rows are run in order of length, so that a pass of several is hardly padded.
     """
     kind.check(folder)
-    path = folder / f"{shard.stem}.npy"
+    path = _place(shard, folder)
     if path.is_file():
         return path
     rows = _cut(read_answers(shard)[0], kind.longest)
@@ -101,7 +101,7 @@ def compute_features(teacher: Teacher, shard: Path, folder: Path, *, kind: Featu
 def load_rows(shard: Path, folder: Path, kind: FeatureKind) -> list[Row]:
     """The rows of a shard with their features. Raises `CorruptModelError` if answers and features do not match."""
     kind.check(folder)
-    path = folder / f"{shard.stem}.npy"
+    path = _place(shard, folder)
     values = torch.from_numpy(np.load(path, mmap_mode="c")).view(torch.bfloat16)
     answers = _cut(read_answers(shard)[0], kind.longest)
     if len(values) != sum(len(tokens) for tokens, _ in answers):
@@ -111,6 +111,11 @@ def load_rows(shard: Path, folder: Path, kind: FeatureKind) -> list[Row]:
         Row(answer.id, torch.tensor(tokens), piece, len(answer.prompt_ids), answer.temperature == 0)
         for (tokens, answer), piece in zip(answers, pieces, strict=True)
     ]
+
+
+def _place(shard: Path, folder: Path) -> Path:
+    """The file for the features of a shard, packed or not."""
+    return folder / f"{shard.name.partition('.')[0]}.npy"
 
 
 def _cut(answers: Sequence[AnswerRow], longest: int) -> list[tuple[tuple[int, ...], AnswerRow]]:

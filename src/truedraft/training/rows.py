@@ -1,11 +1,12 @@
 """Rows of training data: prompts that wait for an answer, and answers to learn from.
 
-Both are JSON, one object a line. A broken line never stops a run that did not ask for it: it is skipped, counted and
+Both are JSON, one object a line, as they are or packed by gzip. A broken line never stops a run that did not ask for it: it is skipped, counted and
 named. This file refuses to know models and tokenizers.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -107,9 +108,10 @@ def _read(path: Path, parse: Callable[[Any, int], _Row], *, strict: bool) -> tup
 
 def _lines(path: Path) -> Iterable[bytes]:
     try:
-        return path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ParameterError(f"{path} cannot be read: {error.strerror or error}") from error
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).split(b"\n")
+    except (OSError, EOFError) as error:
+        raise ParameterError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _prompt(found: Any, index: int) -> PromptRow:
