@@ -184,3 +184,15 @@ def test_trees_grow_while_the_profiled_price_is_paid(path, tmp_path, drafter):
         model = load(path, drafter=drafter, profile=tmp_path / "p.json")
         drafted.append(model.generate("abcabcabcabc", max_new_tokens=24).statistics.drafted)
     assert drafted[0] > 2 * drafted[1]
+
+
+def test_categories_of_one_file_are_tasks_of_their_own(capsys, path, tmp_path):
+    rows = [{"turns": [f"{category} abcabc", "more"], "category": category} for category in ("qa", "writing", "stem")]
+    file = tmp_path / "spec.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, report = bench(capsys, path, f"{file}:qa,{file}:mt_bench", tmp_path / "out", "-d", "ngram")
+    assert code == 0 and {cell["task"]: len(cell["counts"]) for cell in report["cells"]} == {
+        "spec:qa": 1,
+        "spec:mt_bench": 2,
+    }
+    assert bench(capsys, path, f"{file}:poems", tmp_path / "other")[0] == 2

@@ -21,7 +21,7 @@ def charts_of(cells: Sequence[Cell], forecasts: Sequence[Forecast] = ()) -> dict
     loads = {(cell.task, cell.temperature) for cell in cells}
     for task, temperature in sorted(loads):
         own = [cell for cell in cells if (cell.task, cell.temperature) == (task, temperature)]
-        name = f"{task}-t{temperature:g}"
+        name = f"{task}-t{temperature:g}".replace(":", "-")
         title = f"{task}, {'greedy' if temperature == 0 else f'T = {temperature:g}'}"
         drawn = {f"positions-{name}": _positions(own, title), f"k-{name}": _lengths(own, title)}
         for drafter in dict.fromkeys(drafter_of(cell.arm) for cell in own if cell.arm != "none"):

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from truedraft.errors import ParameterError
 
-__all__ = ["SHIPPED", "TaskPrompt", "read_prompts"]
+__all__ = ["MT_BENCH", "SHIPPED", "TaskPrompt", "read_prompts"]
+
+MT_BENCH = frozenset({"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"})
+"""The categories that Spec-Bench counts as one, "mt_bench", beside its other five."""
 
 SHIPPED = ("copy", "free")
 """copy: edit and fix given code, so that the answer repeats the prompt. free: open questions."""
@@ -30,11 +33,12 @@ class TaskPrompt:
 
 
 def read_prompts(source: str | Path, *, limit: int | None = None, category: str | None = None) -> list[TaskPrompt]:
-    """The first `limit` prompts of a shipped set or a file, of one category if given.
+    """The first `limit` prompts of a shipped set or a file, of one category if given ("mt_bench" joins its eight).
 
     Raises `ParameterError` for a file that cannot be read, a row without a prompt (naming its line), or no rows at all.
     """
-    rows = [row for row in _rows(source) if category is None or row.category == category]
+    wanted = MT_BENCH | {category} if category == "mt_bench" else {category}
+    rows = [row for row in _rows(source) if category is None or row.category in wanted]
     if not rows:
         raise ParameterError(f"{source} has no prompts{f' of category {category!r}' if category else ''}")
     return rows[:limit]

@@ -103,13 +103,16 @@ def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profi
 def prompts_of(
     facts: Facts, tasks: Sequence[str], *, count: int, category: str | None = None, most: int | None = None
 ) -> dict[str, list[Ids]]:
-    """The first prompts of every task (a shipped name or a file), as ids."""
-    return {
-        Path(task).stem: [
-            ids_of(facts, row.text, most=most) for row in read_prompts(task, limit=count, category=category)
-        ]
-        for task in tasks
-    }
+    """The first prompts of every task, as ids: of a shipped name, a file, or one of its categories, FILE:qa."""
+    found = {}
+    for task in tasks:
+        source, _, own = task.rpartition(":")
+        if not source or "/" in own:
+            source, own = task, ""
+        name = f"{Path(source).stem}:{own}" if own else Path(source).stem
+        rows = read_prompts(source, limit=count, category=own or category)
+        found[name] = [ids_of(facts, row.text, most=most) for row in rows]
+    return found
 
 
 def about(model: Model, **more: Any) -> dict[str, Any]:
