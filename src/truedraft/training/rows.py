@@ -1,7 +1,7 @@
 """Rows of training data: prompts that wait for an answer, and answers to learn from.
 
-Both are JSON, one object a line, as they are or packed by gzip. A broken line never stops a run that did not ask for it: it is skipped, counted and
-named. This file refuses to know models and tokenizers.
+Both are JSON, one object a line, as they are or packed by gzip. A broken line never stops a run that did not ask for
+it: it is skipped, counted and named. This file refuses to know models and tokenizers.
 """
 
 from __future__ import annotations
