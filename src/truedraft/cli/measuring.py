@@ -39,10 +39,10 @@ class Fleet:
 
     def __init__(self, plain: Model, extras: Mapping[str, Mapping[str, Any]], profile: Profile | None = None) -> None:
         self._plain, self._extras, self._profile = plain, extras, profile
-        self._made: dict[tuple[str, bool], Model] = {}
+        self._made: dict[tuple[str, str, str], Model] = {}
 
     def model(self, setting: Setting) -> Model:
-        """The model of a setting; settings of one drafter share it, since it keeps nothing of a text that is over."""
+        """The model of a setting; lengths of one drafter share it, since it keeps nothing of a text that is over."""
         base = self._base(setting)
         usual, target = base.decoder.policy, base.decoder.target
         assert isinstance(usual, Fixed) and isinstance(target, TorchTarget)
@@ -70,10 +70,10 @@ class Fleet:
         return ModelArm(str(setting), timed, before=forget, clock=clock)
 
     def _base(self, setting: Setting) -> Model:
-        key = setting.drafter, setting.rule == "coupled"
+        key = setting.drafter, setting.rule, setting.tree
         if key not in self._made:
-            extra = self._extras.get(setting.drafter, {})
-            self._made[key] = redraft(self._plain, drafter=setting.drafter, rule=setting.rule, **extra)
+            options = {"drafter": setting.drafter, "rule": setting.rule, "tree": setting.tree or None}
+            self._made[key] = redraft(self._plain, **options, **self._extras.get(setting.drafter, {}))
         return self._made[key]
 
 
