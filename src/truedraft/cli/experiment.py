@@ -79,7 +79,10 @@ def experiment(
     report = Report(facts, journal.lines, warnings_of(texts, loads, order, repeats), known)
     report.write(out, plots=_can_plot())
     notes.append(f"prompts of {Path(copy).name} and {Path(free).name}, the first {prompt_tokens} tokens of longer ones")
-    command = f"truedraft experiment copy-vs-free -m {model} --prompts {prompts} -n {tokens} --batches {batches}"
+    command = (
+        f"truedraft experiment copy-vs-free -m {model} --prompts {prompts} --prompt-tokens {prompt_tokens} -n {tokens} "
+        f"--batches {batches} --temperatures {temperatures} --repeats {repeats}"
+    )
     _write(report, page or out / "findings.md", out, {"command": command, "notes": notes})
     show(report, console)
     return 1 if report.mismatches else 0
