@@ -17,7 +17,7 @@ from truedraft.errors import ParameterError
 
 __all__ = ["PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays"]
 
-PRICE = 0.03
+PRICE = 0.025
 """What one more node usually adds to the target's pass, in passes of one token. On CPUs it is less up to eight nodes,
 and more beyond sixteen; at half and at twice as much, what is drafted pays about as well."""
 
