@@ -223,13 +223,13 @@ def test_memory_is_bounded():
 
 
 def test_running_sessions_keep_their_place_while_others_end():
-    drafter = SuffixDrafter(share=True, capacity=40)
+    drafter = SuffixDrafter(share=True, capacity=40, price=0.05)
     session, text = make([50]), [50]
     for step in range(30):
         serve(drafter, [1], [step, step + 1, 50, 60 + step])
         session.extend([50])
         text.append(50)
-        fresh = SuffixDrafter(share=True, capacity=40)
+        fresh = SuffixDrafter(share=True, capacity=40, price=0.05)
         fresh._history = drafter.history
         shape = Shape(1, width=4, nodes=4)
         assert words(drafter.propose([session], [shape])[0]) == words(fresh.propose([make(text)], [shape])[0])
