@@ -70,7 +70,8 @@ def test_the_command_runs_it_all(tmp_path, capsys):
         for arm in ("none", "ngram k=5")
     }
     text = page.read_text()
-    assert "--batches 1,2 --temperatures 0,0.6" in text and "without eagle3" in text and "scaled down: 2 prompts a load, 200 in the full experiment" in text
+    assert "--batches 1,2 --temperatures 0,0.6" in text
+    assert "without eagle3" in text and "scaled down: 2 prompts a load, 200 in the full experiment" in text
     assert all((page.parent / picture).exists() for picture in re.findall(r"\]\((pictures/[^)]+)\)", text))
     capsys.readouterr()
     assert main(["experiment", "copy-vs-free", "-m", path, *small]) == 0, "resumed, with the profile of before"
