@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from truedraft.bench.tasks import read_prompts
-from truedraft.build import load
+from truedraft.build import load, redraft
 from truedraft.core import Shape
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
@@ -63,6 +63,14 @@ def test_greedy_ids_are_those_of_transformers(model, prompts, expected, arm, bat
     results = decode(model, arm, prompts, batch=batch)
     assert [result.token_ids for result in results] == expected
     assert (sum(result.statistics.accepted for result in results) > 0) == (arm != "none")
+
+
+@pytest.mark.parametrize("drafter", ["merge", "cascade", "layer-skip"])
+def test_so_are_those_that_drafters_by_name_write(model, prompts, expected, drafter):
+    named = redraft(model, drafter=drafter, batch=3)
+    results = named.generate(prompts, max_new_tokens=TOKENS, min_new_tokens=TOKENS)
+    assert [result.token_ids for result in results] == expected
+    assert sum(result.statistics.accepted for result in results) > 0
 
 
 @pytest.mark.parametrize("arm", ARMS)
