@@ -62,8 +62,8 @@ class _Lean(nn.Module):
         hidden = hidden_states + attention.o_proj(mixed.flatten(2))
         gate_up = _together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
         gate, up = gate_up.chunk(2, -1)
-        output: Tensor = mlp.down_proj(mlp.act_fn(gate) * up)
-        return hidden + output
+        output: Tensor = hidden + mlp.down_proj(mlp.act_fn(gate) * up)
+        return output
 
 
 def _projected(attention: Any, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
