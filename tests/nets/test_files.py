@@ -285,7 +285,7 @@ def test_a_head_that_is_not_whole_is_refused(kind, change, error, words, tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_and_missing_files(kind, tmp_path):
-    with pytest.raises(UnknownModelError, match="no config.json"):
+    with pytest.raises(UnknownModelError, match=r"no config.json"):
         NETS[kind].load(tmp_path)
     tiny_head(kind, TARGET).save(tmp_path)
     whole = (tmp_path / WEIGHTS).read_bytes()
@@ -293,7 +293,7 @@ def test_damaged_and_missing_files(kind, tmp_path):
     with pytest.raises(CorruptModelError, match="cannot be read"):
         NETS[kind].load(tmp_path)
     (tmp_path / WEIGHTS).unlink()
-    with pytest.raises(CorruptModelError, match="has no model.safetensors"):
+    with pytest.raises(CorruptModelError, match=r"has no model.safetensors"):
         NETS[kind].load(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(UnsupportedModelError, match="pickled"):
