@@ -15,6 +15,7 @@ from tests.nets.heads import tiny_head
 from tests.tiny import tiny_model
 from truedraft.core import Draft, Drafter, Law, Session, Shape, Tree, Verdict
 from truedraft.decode import Decoder
+from truedraft.drafters.bets import Bettor
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.none import NoDrafter
 from truedraft.errors import ParameterError
@@ -170,6 +171,26 @@ def test_a_dynamic_tree_holds_the_likeliest_continuations(kind, temperature, sha
     best = sorted(chances, key=chances.__getitem__, reverse=True)[: shape.nodes]
     assert draft.law is Law.CHOSEN
     assert {tuple(word_of(draft, node)) for node in range(1, len(draft.tree))} == set(best)
+
+
+@each_kind
+@pytest.mark.parametrize("shape", [Shape.chain(3), Shape.tree(2, 2), Shape(4, 3, 9)], ids=str)
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_bet_is_chosen_and_knows_its_chances(kind, shape, settings):
+    play, session = Play(drafter_of(kind)), make(PROMPTS[0], **settings)
+    assert isinstance(play.drafter, Bettor)
+    assert len(play.drafter.bet(session, shape).draft) == 0
+    for _ in range(2):
+        play.round([session], [shape])
+    bet = play.drafter.bet(session, shape)
+    assert bet.draft.law is Law.CHOSEN and len(bet.draft) == shape.nodes and bet.chances[0] == 1
+    sampler = make(session.tokens, **{**settings, "temperature": settings.get("temperature", 1)}).sampler
+    for node in range(1, len(bet.draft.tree)):
+        parent = bet.draft.tree.parents[node]
+        word = word_of(bet.draft, parent)
+        q = sampler.branch([*session.tokens, *word]).distribution(said(kind, session.tokens, word))
+        share = float(q[bet.draft.tree.tokens[node]])
+        assert bet.chances[node] == pytest.approx(bet.chances[parent] * share, rel=1e-4)
 
 
 @each_kind

@@ -20,6 +20,7 @@ from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.fast_head import drafting_dtype
 from truedraft.drafters.heads import HEADS, head_drafter, open_head, shipped_head
 from truedraft.drafters.medusa import MedusaDrafter
+from truedraft.drafters.merge import MergeDrafter
 from truedraft.errors import (
     CorruptModelError,
     ModelError,
@@ -203,6 +204,24 @@ def test_a_tree_that_is_asked_for_is_grown_to_its_size(plain, trained):
             drafted[tree] = [len(chunk.round.draft) for chunk in stream][1:20]
     assert set(drafted["16"]) == {16}
     assert sum(drafted[None]) < sum(drafted["16"])
+
+
+@each_name
+def test_a_head_is_merged_with_what_costs_nothing(name, plain, trained):
+    model = redraft(plain, drafter="merge", head=trained / NETS[name])
+    settings = {"max_new_tokens": 40, "ignore_eos": True}
+    for temperature in (0.0, 0.9):
+        result = model.generate("abcabcabc", temperature=temperature, seed=4, **settings)
+        assert result.statistics.drafted > 0
+        if not temperature:
+            assert result.token_ids == plain.generate("abcabcabc", **settings).token_ids
+
+
+def test_two_heads_are_not_merged(tmp_path):
+    drafter = head_drafter("eagle3", CachedModel(MODEL), owner=OWNER, folder=saved(tmp_path, "eagle3"))
+    assert MergeDrafter([drafter]).taps == (0, 1, 3)
+    with pytest.raises(ParameterError, match="2 of the drafters"):
+        MergeDrafter([drafter, drafter])
 
 
 @each_name

@@ -12,6 +12,7 @@ from tests.drafters.test_eagle import GREEDY, LAYERS, MODEL, PROMPTS, SAMPLED, P
 from tests.nets.heads import tiny_head
 from tests.tiny import tiny_model
 from truedraft.core import Draft, Drafter, Law, Shape, Tree, Verdict
+from truedraft.drafters.bets import Bettor
 from truedraft.drafters.medusa import MedusaDrafter, best_tree, measure
 from truedraft.errors import ParameterError
 from truedraft.targets.cached import CachedModel
@@ -51,7 +52,7 @@ def test_the_best_tree_is_the_one_brute_force_finds(shape):
         for path in itertools.product(range(shape.width), repeat=depth):
             chances[path] = torch.tensor([ACCURACIES[level][rank] for level, rank in enumerate(path)]).prod().item()
     best = sorted(chances, key=chances.__getitem__, reverse=True)[: shape.nodes]
-    found = rank_paths(best_tree(ACCURACIES, shape))
+    found = rank_paths(best_tree(ACCURACIES, shape).draft.tree)
     assert len(found) == len(best)
     assert sum(chances[path] for path in found) == pytest.approx(sum(chances[path] for path in best))
 
@@ -59,20 +60,20 @@ def test_the_best_tree_is_the_one_brute_force_finds(shape):
 def test_other_measurements_give_another_tree():
     sure_late = ((0.5, 0.4, 0.3), (0.9, 0.01, 0.01), (0.9, 0.01, 0.01), (0.9, 0.01, 0.01))
     sure_early = ((0.9, 0.01, 0.01), (0.5, 0.4, 0.3), (0.1, 0.09, 0.08), (0.1, 0.09, 0.08))
-    late, early = (rank_paths(best_tree(each, Shape(4, 3, 8))) for each in (sure_late, sure_early))
+    late, early = (rank_paths(best_tree(each, Shape(4, 3, 8)).draft.tree) for each in (sure_late, sure_early))
     assert (0, 0, 0, 0) in late and (1, 0, 0) in late
     assert (0, 2) in early and (1,) not in early
 
 
 def test_a_branching_is_filled():
-    tree = best_tree(ACCURACIES, Shape.tree(3, 2, 1))
+    tree = best_tree(ACCURACIES, Shape.tree(3, 2, 1)).draft.tree
     assert [len(tree.children[node]) for node in range(len(tree))] == [
         (3, 2, 1, 0)[tree.depth[node]] for node in range(len(tree))
     ]
 
 
 def test_guesses_that_were_never_right_get_no_node():
-    assert rank_paths(best_tree(((0.5, 0.0), (0.4, 0.0)), Shape(2, 2, 6))) == {(0,), (0, 0)}
+    assert rank_paths(best_tree(((0.5, 0.0), (0.4, 0.0)), Shape(2, 2, 6)).draft.tree) == {(0,), (0, 0)}
 
 
 def test_accuracies_count_the_guesses_of_every_head():
@@ -110,10 +111,23 @@ def test_chosen_children_are_what_the_heads_say(accuracies, shape, temperature):
             if len(draft):
                 shares, ranks = said(text).softmax(-1).topk(3)
                 chances = accuracies or tuple(map(tuple, shares.tolist()))
-                wanted = best_tree(tuple(row[: shape.width] for row in chances), shape.clip(4))
+                wanted = best_tree(tuple(row[: shape.width] for row in chances), shape.clip(4)).draft.tree
                 assert draft.tree.parents == wanted.parents
                 for node in range(1, len(draft.tree)):
                     assert draft.tree.tokens[node] == int(ranks[draft.tree.depth[node] - 1, wanted.tokens[node]])
+
+
+def test_a_bet_is_the_draft_with_the_chances_of_its_paths():
+    play, session, shape = Play(drafter_of(accuracies=ACCURACIES)), make(PROMPTS[0], **GREEDY), Shape(4, 3, 9)
+    assert isinstance(play.drafter, Bettor)
+    assert len(play.drafter.bet(session, shape).draft) == 0
+    play.round([session], [shape])
+    bet, draft = play.drafter.bet(session, shape), play.drafter.propose([session], [shape])[0]
+    assert bet.draft.tree == draft.tree
+    ranks = best_tree(ACCURACIES, shape).draft.tree
+    for node in range(1, len(ranks)):
+        rates = [ACCURACIES[level][ranks.tokens[step]] for level, step in enumerate(ranks.path(node))]
+        assert bet.chances[node] == pytest.approx(torch.tensor(rates).prod().item())
 
 
 @pytest.mark.parametrize("law", [Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT, Law.GREEDY_DRAFT])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
-from truedraft.drafters.bets import PRICE
+from truedraft.drafters.bets import PRICE, Bettor
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.heads import head_drafter, kind_of
@@ -148,8 +148,12 @@ def _head(name: str, shape: Shape) -> Maker:
 
 
 def _merge(kit: Kit) -> tuple[Drafter, Shape]:
-    price = _price(kit)
-    return MergeDrafter([_suffix(kit)[0], _recycle(kit)[0]], price=price), _GROWN
+    """Suffix decoding and recycling, and a head if one is named."""
+    bettors: list[Bettor] = [_suffix(kit)[0], _recycle(kit)[0]]
+    if kit.options.head is not None:
+        owner, folder = owner_of(kit.target.model.config, kit.facts.tokenizer), Path(kit.options.head)
+        bettors.append(head_drafter(kind_of(folder), kit.target, owner=owner, folder=folder, price=_price(kit)))
+    return MergeDrafter(bettors, price=_price(kit)), _GROWN
 
 
 def _cascade(kit: Kit) -> tuple[Drafter, Shape]:

@@ -25,8 +25,8 @@ class Options:
     many.
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
-    head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp) and for
-    cascade; None takes the one that ships for the model.
+    head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp), for
+    cascade and for merge; None takes the one that ships for the model, for the latter two none.
     layers: those that draft under "layer-skip", such as "0-3,28,29", or a file that find-layers wrote; None takes the
     set that ships for the model.
     policy: how much of that to bet: "fixed" all of it, "auto" what pays by past rounds, or rows of batch from, batch to
@@ -95,7 +95,7 @@ _USERS = {
     "draft_model": ("model", "cascade"),
     "memory": ("recycle", "merge", "cascade"),
     "layers": ("layer-skip",),
-    "head": (*HEADS, "cascade"),
+    "head": (*HEADS, "cascade", "merge"),
 }
 """Options that not every drafter uses, and those that do."""
 

@@ -54,8 +54,8 @@ class BestGrowth(GrowingNodes):
         ids: Tensor | None = None,
         price: Price = FREE,
     ) -> None:
-        super().__init__(session)
-        self._shape, self._confidence, self._ids, self._price = shape, confidence, ids, price
+        super().__init__(session, ids)
+        self._shape, self._confidence, self._price = shape, confidence, price
         self._levels = 1
         self._chances = [1.0]
         self._unsure: set[int] = set()
@@ -92,8 +92,8 @@ class BestGrowth(GrowingNodes):
 
     def _ranked(self, logits: Tensor) -> Iterator[tuple[list[int], list[float], list[bool]]]:
         """Of every node of the frontier: its likeliest tokens, their chances, and which of them may have children."""
-        if self._ids is not None:
-            for tokens, shares in likeliest(logits, self._ids, self._shape.width):
+        if self.ids is not None:
+            for tokens, shares in likeliest(logits, self.ids, self._shape.width):
                 yield tokens, shares, [share >= self._confidence for share in shares]
             return
         for node, row in zip(self.frontier, logits, strict=True):
@@ -121,3 +121,7 @@ class BestGrowth(GrowingNodes):
         places = {node: place for place, node in enumerate(kept)}
         parents = (-1, *(places[self.parents[node]] for node in kept[1:]))
         return Draft(Tree(tuple(self.tokens[node] for node in kept), parents)), tuple(kept)
+
+    def chances(self, nodes: Sequence[int]) -> tuple[float, ...]:
+        """By the drafter's own probabilities, the chance of each of these nodes and all before it."""
+        return tuple(self._chances[node] for node in nodes)

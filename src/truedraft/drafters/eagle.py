@@ -8,7 +8,7 @@ This file refuses to know rules, and of the target it knows its hidden states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
-from truedraft.drafters.best_growth import FREE, Price
+from truedraft.drafters.best_growth import FREE, BestGrowth, Price
+from truedraft.drafters.bets import Bet
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
@@ -40,7 +41,6 @@ class _Bet:
 
     growth: Growth
     row: HeadRow
-    ids: Tensor | None
     outputs: Tensor
     nodes: list[int] = field(default_factory=lambda: [0])
     sight: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
@@ -103,23 +103,28 @@ class EagleDrafter:
     @torch.inference_mode()
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
-        rows = {}
+        growths: dict[Session, Growth] = {}
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
-            if min(shape.depth, shape.nodes) > 0 and (row := self._row(session)):
-                rows[session] = row, shape
-        if not rows:
-            return [Draft.empty(session.root) for session in sessions]
-        outputs = self._read([row for row, _ in rows.values()])
-        bets = {
-            session: self._bet(session, shape, row, output[None])
-            for (session, (row, shape)), output in zip(rows.items(), outputs, strict=True)
-        }
-        self._grow(list(bets.values()), outputs)
-        while growing := [bet for bet in bets.values() if bet.growth.frontier]:
-            self._run(growing)
+            if self._can_draft(session, shape):
+                law = law_for(shape, asked=self._law, greedy=self._is_greedy(session), grown=Law.CHOSEN)
+                ids = self._ids_for(session) if law is Law.CHOSEN else None
+                growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=self._price)
+        self._fill(growths)
         return [
-            bets[session].growth.finish()[0] if session in bets else Draft.empty(session.root) for session in sessions
+            growths[session].finish()[0] if session in growths else Draft.empty(session.root) for session in sessions
         ]
+
+    @torch.inference_mode()
+    def bet(self, session: Session, shape: Shape) -> Bet:
+        """The likeliest continuations with their chances, for a drafter that merges them with others'; CHOSEN."""
+        shape = self._fitting(session, shape)
+        if not self._can_draft(session, shape):
+            return Bet.none(session.root)
+        free = Shape(shape.depth, max(shape.branching, default=shape.width), shape.nodes)
+        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price)
+        self._fill({session: growth})
+        draft, kept = growth.finish()
+        return Bet(draft, growth.chances(kept))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Take in the target's states of the root and the accepted path, whoever drafted it."""
@@ -155,15 +160,32 @@ class EagleDrafter:
         """The shape, no deeper than the head can read. The deepest nodes are only drawn, never read."""
         return shape.clip(self._limit - len(session.tokens) + 1)
 
-    def _bet(self, session: Session, shape: Shape, row: HeadRow, output: Tensor) -> _Bet:
+    def _can_draft(self, session: Session, shape: Shape) -> bool:
+        return min(shape.depth, shape.nodes) > 0 and self._row(session) is not None
+
+    def _is_greedy(self, session: Session) -> bool:
         if session not in self._greedy:
             self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
-        law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
-        ids = self._ids if law is Law.CHOSEN and keeps_order(session) else None
-        growth = begin(session, shape, law, confidence=self._confidence, ids=ids, price=self._price)
-        return _Bet(growth, row, ids, output)
+        return self._greedy[session]
+
+    def _ids_for(self, session: Session) -> Tensor | None:
+        """The draft vocabulary, if chosen tokens of the session may be ranked without its sampler."""
+        return self._ids if keeps_order(session) else None
 
     # ── passes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fill(self, growths: Mapping[Session, Growth]) -> None:
+        """Grow trees until they are full-grown."""
+        if not growths:
+            return
+        outputs = self._read([self._rows[session] for session in growths])
+        bets = [
+            _Bet(growth, self._rows[session], output[None])
+            for (session, growth), output in zip(growths.items(), outputs, strict=True)
+        ]
+        self._grow(bets, outputs)
+        while growing := [bet for bet in bets if bet.growth.frontier]:
+            self._run(growing)
 
     def _read(self, rows: Sequence[HeadRow]) -> Tensor:
         """Run what rows have new states of, a chunk at a time; the outputs [B, H] of every row's last slot."""
@@ -214,4 +236,4 @@ class EagleDrafter:
         if logits.dtype is torch.bfloat16:  # q is one in float32
             logits = logits.float()
         for bet, own in zip(bets, logits.split([len(bet.outputs) for bet in bets]), strict=True):
-            bet.growth.grow(own if bet.ids is not None else self._net.vocabulary.scatter(own))
+            bet.growth.grow(own if bet.growth.takes_ids else self._net.vocabulary.scatter(own))

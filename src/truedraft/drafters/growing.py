@@ -18,11 +18,17 @@ __all__ = ["GrowingNodes", "likeliest", "ranking", "surely"]
 class GrowingNodes:
     """What both kinds of growth keep of every node: token, parent and depth, and the history that it stands for."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, ids: Tensor | None = None) -> None:
+        self.ids = ids
         self.tokens, self.parents, self.depths = [session.root], [-1], [0]
         self._branches: dict[int, Branch] = {0: session.sampler.branch(session.tokens)}
         self.frontier: list[int] = [0]
         """The nodes whose logits are wanted next."""
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether logits are wanted of certain ids, rather than of all tokens."""
+        return self.ids is not None
 
     def token(self, node: int) -> int:
         """The token of a node."""

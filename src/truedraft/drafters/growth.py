@@ -31,6 +31,11 @@ class Growth(Protocol):
         """The nodes whose logits are wanted next, F of them; none when the tree is full-grown."""
         ...
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether logits are wanted of the ids that it was begun with, rather than of all tokens."""
+        ...
+
     def token(self, node: int) -> int:
         """The token of a node."""
         ...
@@ -105,8 +110,8 @@ class FixedGrowth(GrowingNodes):
         confidence: float = 0.0,
         ids: Tensor | None = None,
     ) -> None:
-        super().__init__(session)
-        self._session, self._law, self._confidence, self._ids = session, law, confidence, ids
+        super().__init__(session, ids)
+        self._session, self._law, self._confidence = session, law, confidence
         self._branching = spread(shape)
         self._q: dict[int, Tensor] = {}
         if not self._branching:
@@ -123,8 +128,8 @@ class FixedGrowth(GrowingNodes):
     def _drawn(self, logits: Tensor) -> Iterator[tuple[list[int], list[bool]]]:
         """The children of every node of the frontier, and which of them may have children."""
         k = self._branching[self.depths[self.frontier[0]]]
-        if self._ids is not None:
-            for tokens, shares in likeliest(logits, self._ids, k):
+        if self.ids is not None:
+            for tokens, shares in likeliest(logits, self.ids, k):
                 yield tokens, [share >= self._confidence for share in shares]
             return
         for node, row in zip(self.frontier, logits, strict=True):

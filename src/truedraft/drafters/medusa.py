@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import best_first, check_price
+from truedraft.drafters.bets import Bet, best_first, check_price
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import is_greedy, law_for
@@ -32,12 +32,12 @@ Chances = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=256)
-def best_tree(chances: Chances, shape: Shape, price: float = 0.0) -> Tree:
+def best_tree(chances: Chances, shape: Shape, price: float = 0.0) -> Bet:
     """The tree of the likeliest paths within a shape when depth and rank alone decide; its tokens are ranks.
 
     price: what a node adds to the target's pass, in passes of one token; one that does not pay is left out.
     """
-    return best_first(0, 0, _Ranks(chances), shape, price=price).draft.tree
+    return best_first(0, 0, _Ranks(chances), shape, price=price)
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,27 @@ class MedusaDrafter:
             for session, shape in zip(sessions, fitting, strict=True)
             if min(shape.depth, shape.nodes) > 0 and self._knows(session)
         }
-        if not wanted:
-            return [Draft.empty(session.root) for session in sessions]
-        logits = self._logits(self._net(torch.stack([self._states[session][1] for session in wanted])))
-        if logits.dtype is torch.bfloat16:  # q is one in float32
-            logits = logits.float()
+        said = self._said(list(wanted))
         drafts = {
-            session: self._draft(session, shape, own)
-            for (session, shape), own in zip(wanted.items(), logits, strict=True)
+            session: self._draft(session, shape, logits)
+            for (session, shape), logits in zip(wanted.items(), said, strict=True)
         }
         return [drafts[session] if session in drafts else Draft.empty(session.root) for session in sessions]
+
+    @torch.inference_mode()
+    def bet(self, session: Session, shape: Shape) -> Bet:
+        """The likeliest continuations with their chances, for a drafter that merges them with others'; CHOSEN."""
+        shape = shape.clip(self._heads)
+        if min(shape.depth, shape.nodes) == 0 or not self._knows(session):
+            return Bet.none(session.root)
+        return self._chosen(session.root, shape, self._said([session])[0])
+
+    def _said(self, sessions: Sequence[Session]) -> Sequence[Tensor]:
+        """The heads' logits [K, Vd] a session."""
+        if not sessions:
+            return []
+        logits = self._logits(self._net(torch.stack([self._states[session][1] for session in sessions])))
+        return logits.float().unbind() if logits.dtype is torch.bfloat16 else logits.unbind()  # q is one in float32
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Keep the target's state of the last accepted node, whoever drafted it."""
@@ -153,20 +164,21 @@ class MedusaDrafter:
             self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
         law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
         if law is Law.CHOSEN:
-            return self._chosen(session.root, shape, logits)
+            return self._chosen(session.root, shape, logits).draft
         growth, full = begin(session, shape, law), self._net.vocabulary.scatter(logits)
         for row in full[: shape.depth]:
             if growth.frontier:
                 growth.grow(row.expand(len(growth.frontier), -1))
         return growth.finish()[0]
 
-    def _chosen(self, root: int, shape: Shape, logits: Tensor) -> Draft:
+    def _chosen(self, root: int, shape: Shape, logits: Tensor) -> Bet:
         """The best tree of the heads' likeliest tokens."""
         width = min(max(shape.branching, default=shape.width), logits.shape[-1])
         shares, places = logits[: shape.depth].softmax(-1).topk(width)
         guesses: list[list[int]] = self._ids[places].tolist()
         chances = self._measured or tuple(map(tuple, shares.tolist()))
         price = 0.0 if shape.branching or shape.width == 1 else self._price
-        tree = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, price)
+        best = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, price)
+        tree = best.draft.tree
         tokens = (guesses[depth - 1][rank] for depth, rank in zip(tree.depth[1:], tree.tokens[1:], strict=True))
-        return Draft(Tree((root, *tokens), tree.parents))
+        return Bet(Draft(Tree((root, *tokens), tree.parents)), best.chances)

@@ -75,13 +75,15 @@ class MergeDrafter:
     price: what one more node adds to the target's pass, in passes of one token; a tree grows while that pays.
     """
 
-    taps: tuple[int, ...] = ()
-
     def __init__(self, bettors: Sequence[Bettor], *, price: float = PRICE) -> None:
         check_price(price)
         if not bettors:
             raise ParameterError("there is nothing to merge: expected at least one drafter")
         self._bettors, self._price = tuple(bettors), price
+        tapping = [tuple(bettor.taps) for bettor in bettors if bettor.taps]
+        if len(tapping) > 1:
+            raise ParameterError(f"{len(tapping)} of the drafters to merge read hidden states: expected at most one")
+        self.taps: tuple[int, ...] = tapping[0] if tapping else ()
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations by any of them, as a tree within each session's shape."""
