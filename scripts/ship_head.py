@@ -38,7 +38,7 @@ def main() -> None:
     out = HEADS_FOLDER / config["truedraft"]["target"] / kind
     out.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "model.safetensors"):
-        shutil.copy(args.head / name, out / name)
+        shutil.copyfile(args.head / name, out / name)
     (out / "README.md").write_text(card(kind, config, args.runs), "utf-8")
     print(out)
 
