@@ -3,12 +3,11 @@
     python benchmarks/mtp_joint.py --texts texts.jsonl                    # about twenty minutes on two cores
     python benchmarks/mtp_joint.py --texts texts.jsonl --steps 30 --json mtp.json
 
-A small Llama over bytes is trained from scratch on the strings of a JSON-lines file three times from the same weights
+A small Llama over bytes is trained from scratch on the strings of a JSON-lines file twice from the same weights
 and in the same order of rows:
 
     joint       with its module, whose loss is auxiliary
-    alone       without; then a module is trained on the frozen target, as many steps as the joint one had
-    twice       the same module, on twice the steps
+    alone       without; then modules are trained on the frozen target, a quarter as many steps and as many again
 
 Each module then drafts for its own target on held-out text: the chance that a draft drawn from it stands (sum of
 min(p, q)) and how often its likeliest byte is the target's, by step, and tokens per pass of greedy chains. The loss of
@@ -43,6 +42,9 @@ from truedraft.targets.torch_target import TorchTarget
 from truedraft.training.joint import Lessons, Stand, foresight, train_from_scratch
 from truedraft.verify.auto import rule_named
 
+ARMS = {"post hoc, a quarter": 0.25, "post hoc, as many": 1.0}
+"""Names of the arms that train a module afterwards, and their steps over those of the target."""
+
 HELD_OUT = 64
 PROMPT = 64
 
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--ahead", type=int, default=3, help="steps that the module is unrolled over")
+    parser.add_argument("--weight", type=float, default=0.3, help="of the module's loss in joint training")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--threads", type=int, default=None)
@@ -61,22 +64,23 @@ def main() -> None:
         torch.set_num_threads(args.threads)
 
     console = Console()
-    lessons = Lessons(args.steps, ahead=args.ahead, warmup=max(1, args.steps // 12))
+    lessons = Lessons(args.steps, weight=args.weight, ahead=args.ahead, warmup=max(1, args.steps // 12))
     text, held_out = split(args.texts, lessons.length)
     model, net = fresh(args.hidden, args.layers)
     report: dict[str, Any] = {"steps": args.steps, "tokens_a_step": lessons.batch * lessons.length}
 
     joint, its_net = copy.deepcopy((model, net))
-    train(joint, its_net, text, lessons, "joint", console)
-    report["joint"] = examined(joint, its_net, held_out, args.ahead)
+    seconds = train(joint, its_net, text, lessons, "joint", console)
+    report["joint"] = {"steps": args.steps, "seconds": seconds, **examined(joint, its_net, held_out, args.ahead)}
 
     alone = copy.deepcopy(model)
-    train(alone, None, text, lessons, "alone", console)
-    for name, factor in (("post hoc", 1), ("post hoc, twice", 2)):
-        late = copy.deepcopy(net)
-        post_hoc = replace(lessons, steps=factor * args.steps, together=False)
-        train(alone, late, text, post_hoc, name, console)
-        report[name] = examined(alone, late, held_out, args.ahead)
+    before = train(alone, None, text, lessons, "alone", console)
+    for name, factor in ARMS.items():
+        late, steps = copy.deepcopy(net), max(1, round(factor * args.steps))
+        post_hoc = replace(lessons, steps=steps, warmup=max(1, steps // 12), together=False)
+        seconds = before + train(alone, late, text, post_hoc, name, console)
+        steps += args.steps
+        report[name] = {"steps": steps, "seconds": seconds, **examined(alone, late, held_out, args.ahead)}
     console.print(table(report, args.ahead))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -107,7 +111,8 @@ def fresh(hidden: int, layers: int) -> tuple[Any, MtpNet]:
     return LlamaForCausalLM(config), MtpNet(Eagle1Config.like(config), generator=torch.Generator().manual_seed(0))
 
 
-def train(model: Any, net: MtpNet | None, text: Any, lessons: Lessons, name: str, console: Console) -> None:
+def train(model: Any, net: MtpNet | None, text: Any, lessons: Lessons, name: str, console: Console) -> float:
+    """Returns its seconds."""
     start = time.perf_counter()
 
     def told(stand: Stand) -> None:
@@ -116,6 +121,7 @@ def train(model: Any, net: MtpNet | None, text: Any, lessons: Lessons, name: str
             console.print(f"{name}: step {stand.step + 1}, {stand.main:.3f}, ahead {stand.ahead:.3f}, {seconds:.0f} s")
 
     train_from_scratch(model, net, text, lessons, told=told)
+    return time.perf_counter() - start
 
 
 def examined(model: Any, net: MtpNet, held_out: torch.Tensor, ahead: int) -> dict[str, Any]:
@@ -143,14 +149,15 @@ def examined(model: Any, net: MtpNet, held_out: torch.Tensor, ahead: int) -> dic
 def table(report: dict[str, Any], ahead: int) -> Table:
     shown = Table(title="modules on held-out text")
     shown.add_column("")
-    columns = [f"min(p, q) at {step + 1}" for step in range(ahead)] + ["agreement at 1", "tokens/pass", "target's loss"]
+    columns = ["steps", "seconds", *(f"min(p, q) at {step + 1}" for step in range(ahead))]
+    columns += ["agreement at 1", "tokens/pass", "target's loss"]
     for column in columns:
         shown.add_column(column, justify="right")
     for name, row in report.items():
         if isinstance(row, dict):
             overlaps = (f"{value:.3f}" for value in row["overlap"])
             figures = f"{row['agreement'][0]:.3f}", f"{row['tokens_per_pass']:.2f}", f"{row['loss']:.3f}"
-            shown.add_row(name, *overlaps, *figures)
+            shown.add_row(name, f"{row['steps']}", f"{row['seconds']:.0f}", *overlaps, *figures)
     return shown
 
 
