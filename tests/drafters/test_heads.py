@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -260,3 +261,17 @@ def test_a_damaged_head_is_one_line(target, trained, tmp_path, capsys):
     assert main(["generate", "a", "-m", target, "-d", "eagle3", "--head", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "draft_vocab_size is 99" in error
+
+
+SHIPPED = sorted(Path(heads.__file__).parents[1].glob("heads/*/*/config.json"))
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=lambda path: "-".join(path.parts[-3:-1]))
+def test_what_ships_is_whole_and_where_its_target_looks_for_it(config):
+    folder = config.parent
+    assert shipped_head(folder.parent.name, folder.name) == folder
+    net = HEADS[folder.name].load(folder)
+    assert net.notes["target"] == folder.parent.name
+    assert (folder / "README.md").is_file()
+    if folder.name == "medusa":
+        assert len(net.notes["head_accuracies"]) == net.config.heads
