@@ -227,7 +227,7 @@ def test_seeds_make_streams():
         ({"logit_bias": {3: 1.0}}, False),
         ({"processors": (lambda ids, logits: logits,)}, False),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
 )
 def test_who_keeps_the_order_of_logits(settings, keeps):
     sampler = ParameterSampler.make(SamplingParameters(**settings), prompt_length=0, vocabulary=9)
