@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--arms", nargs="+", default=[""], help="only arms whose names begin so, such as ngram")
     parser.add_argument("--tie", type=float, default=1e-4, help="largest gap of two logits that counts as a tie")
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
@@ -54,7 +55,8 @@ def main() -> int:
     console.print(f"transformers writes {len(prompts)} x {args.tokens} tokens")
     expected = [generate(reference, ids, args.tokens) for ids in prompts]
     rows, failed = [], False
-    for name, (drafter, shape) in arms(model, reference).items():
+    chosen = [entry for entry in arms(model, reference).items() if entry[0].startswith(tuple(args.arms))]
+    for name, (drafter, shape) in chosen:
         for batch in args.batches:
             row = check(model, drafter, shape, prompts, expected, batch=batch)
             gaps = [gap(reference, prompts[place], expected[place], at) for place, at in row.pop("parted")]
