@@ -8,22 +8,25 @@ is reached without a look-up. This file knows the layers whose formulas these ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
-from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
-from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
 from truedraft.targets.attention import PLAIN, Heads, Layout, Scoring, attend
-from truedraft.targets.packed import PackedLinear
+from truedraft.targets.packed import together
 from truedraft.targets.passes import current
 
 __all__ = ["make_lean"]
+
+_KNOWN = {
+    "transformers.models.llama.modeling_llama.LlamaDecoderLayer",
+    "transformers.models.mistral.modeling_mistral.MistralDecoderLayer",
+    "transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer",
+    "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer",
+}
+"""Layers by their full names, so that a model's own module is the only one that has to be imported."""
 
 
 class _Lean(nn.Module):
@@ -60,7 +63,7 @@ class _Lean(nn.Module):
         scoring = Scoring(attention.scaling, self.layout)
         mixed = attend(Heads(query, keys, values, attention_mask), scoring, spans=what.spans)
         hidden = hidden_states + attention.o_proj(mixed.flatten(2))
-        gate_up = _together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
+        gate_up = together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
         gate, up = gate_up.chunk(2, -1)
         output: Tensor = hidden + mlp.down_proj(mlp.act_fn(gate) * up)
         return output
@@ -74,7 +77,7 @@ def _projected(attention: Any, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tu
     layers = (attention.q_proj, attention.k_proj, attention.v_proj)
     dim = attention.head_dim
     queries, groups = layers[0].out_features // dim, layers[1].out_features // dim
-    heads = _together(layers, x).unflatten(-1, (-1, dim))
+    heads = together(layers, x).unflatten(-1, (-1, dim))
     turning, values = heads[:, :, : queries + groups], heads[:, :, queries + groups :]
     if hasattr(attention, "q_norm"):
         parts = turning.split([queries, groups], 2)
@@ -91,43 +94,11 @@ def _normed(norm: Any, x: Tensor) -> Tensor:
     return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
-def _together(layers: Sequence[Any], x: Tensor) -> Tensor:
-    """The outputs of layers with the same input one behind the other, [..., sum of their widths]."""
-    product = layers[0].product if isinstance(layers[0], PackedLinear) else None
-    if product is not None and product.outputs == sum(layer.out_features for layer in layers):
-        outputs: Tensor = product(x)
-        return outputs
-    return torch.cat([layer(x) for layer in layers], -1)
-
-
-class _LeanLlama(_Lean, LlamaDecoderLayer):
-    pass
-
-
-class _LeanMistral(_Lean, MistralDecoderLayer):
-    pass
-
-
-class _LeanQwen2(_Lean, Qwen2DecoderLayer):
-    pass
-
-
-class _LeanQwen3(_Lean, Qwen3DecoderLayer):
-    pass
-
-
-_LEAN: Mapping[type, type] = {
-    LlamaDecoderLayer: _LeanLlama,
-    MistralDecoderLayer: _LeanMistral,
-    Qwen2DecoderLayer: _LeanQwen2,
-    Qwen3DecoderLayer: _LeanQwen3,
-}
-
-
 def make_lean(model: nn.Module, layout: Layout) -> int:
     """Make the layers of known classes lean, in place, with attention of this layout; returns how many."""
-    layers = [module for module in model.modules() if type(module) in _LEAN]
+    layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
+    lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
     for layer in layers:
-        layer.__class__ = _LEAN[type(layer)]
+        layer.__class__ = lean[type(layer)]
         layer.layout = layout  # type: ignore[assignment]
     return len(layers)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "why_not"]
+__all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "together", "why_not"]
 
 _BATCH = 8  # rows that the kernels are told to expect; a weight packed for fewer than 4 is slow beyond one row
 
@@ -98,6 +98,17 @@ class PackedLinear(nn.Module):
     def extra_repr(self) -> str:
         """What printing the module adds."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def together(layers: Sequence[Any], x: Tensor) -> Tensor:
+    """The outputs of layers that read the same input one behind the other, [..., the sum of their widths].
+
+    Where they are the whole of one product, that is the product itself.
+    """
+    first = layers[0]
+    if isinstance(first, PackedLinear) and first.product.outputs == sum(layer.out_features for layer in layers):
+        return first.product(x)
+    return torch.cat([layer(x) for layer in layers], -1)
 
 
 def why_not(weight: Tensor) -> str | None:
