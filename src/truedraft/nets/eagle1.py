@@ -13,17 +13,17 @@ vocabulary has no place in that layout; it stands in the notes and engines draft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from truedraft.errors import UnsupportedModelError, VocabularyError
+from truedraft.errors import UnsupportedModelError
 from truedraft.nets.attention import Attend
-from truedraft.nets.head import NOTES, Head, draw_weights
-from truedraft.nets.layers import Attention, FeedForward, LayerConfig, Rotary, norm
+from truedraft.nets.head import NOTES, EmbeddingHead, check_architecture, draw_weights
+from truedraft.nets.layers import Attention, FeedForward, LayerConfig, norm
 from truedraft.nets.vocabulary import DraftVocabulary
 
 __all__ = ["Eagle1Config", "Eagle1Net"]
@@ -44,11 +44,9 @@ class Eagle1Config:
         return cls(LayerConfig.like(config, vocabulary=vocabulary))
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Eagle1Config:
-        """From a config.json."""
-        named = (written.get("architectures") or ["nothing"])[0]
-        if named not in _ARCHITECTURES:
-            raise UnsupportedModelError(f"architecture is {named!r}: expected {_ARCHITECTURES[0]}")
+    def of(cls, written: Mapping[str, Any], architectures: Sequence[str] = _ARCHITECTURES) -> Eagle1Config:
+        """From a config.json that names one of the architectures."""
+        check_architecture(written, architectures)
         return cls(LayerConfig.of(written))
 
 
@@ -68,10 +66,11 @@ class _Layer(nn.Module):
         return out
 
 
-class Eagle1Net(Head):
+class Eagle1Net(EmbeddingHead):
     """The head. A fresh one has random weights. It says nothing before `share` gave it the target's matrices."""
 
     kind = "eagle1"
+    architectures: ClassVar[tuple[str, ...]] = _ARCHITECTURES
 
     def __init__(
         self,
@@ -80,17 +79,12 @@ class Eagle1Net(Head):
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(config.layer, vocabulary)
         layer, size = config.layer, config.layer.hidden_size
-        self.config, self.notes = config, {}
-        self.vocabulary = vocabulary or DraftVocabulary.full(layer.vocab_size)
-        if self.vocabulary.size != layer.vocab_size:
-            raise VocabularyError(f"the draft vocabulary is one of {self.vocabulary.size}, not {layer.vocab_size} ids")
-        self.embed_tokens: nn.Embedding | None = None
+        self.config = config
         self.fc = nn.Linear(2 * size, size, bias=False)
         self.layers = nn.ModuleList([_Layer(layer)])
-        self._rotary = Rotary(layer)
-        self._embedding = self._head = torch.empty(0, size)
+        self._head = torch.empty(0, size)
         draw_weights(self, generator)
 
     def taps(self, layers: int) -> tuple[int, ...]:
@@ -123,13 +117,16 @@ class Eagle1Net(Head):
 
     def forward(self, state: Tensor, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """States [..., H], next tokens [...] and positions [...] to the states that shall follow [..., H]."""
-        table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight
-        embedded = nn.functional.embedding(tokens, table).to(state.dtype)
-        out: Tensor = self.fc(torch.cat((embedded, state), dim=-1))
+        out = self._joined(self.embedded(tokens, state.dtype), state)
         rotation = self._rotary(positions)
         for layer in self.layers:
             out = layer(out, rotation, attend)
         return out
+
+    def _joined(self, embedded: Tensor, state: Tensor) -> Tensor:
+        """Embeddings [..., H] and states [..., H] to what the layer reads [..., H]."""
+        joined: Tensor = self.fc(torch.cat((embedded, state), dim=-1))
+        return joined
 
     def logits(self, out: Tensor) -> Tensor:
         """States [..., H] to logits [..., Vd] of the draft vocabulary."""
@@ -137,7 +134,7 @@ class Eagle1Net(Head):
 
     def to_json(self) -> dict[str, Any]:
         """As vLLM reads it."""
-        return {"architectures": [_ARCHITECTURES[0]], **self.config.layer.to_json()}
+        return {"architectures": [self.architectures[0]], **self.config.layer.to_json()}
 
     def save(self, folder: Any, *, dtype: torch.dtype | None = None) -> None:
         """Write the folder; the draft vocabulary, if it is reduced, stands in the notes."""
@@ -148,10 +145,14 @@ class Eagle1Net(Head):
     @classmethod
     def build(cls, written: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         """A fresh net for a configuration and the tensors of its file."""
-        config = Eagle1Config.of(written)
-        ids = (written.get(NOTES) or {}).get(_IDS)
-        vocabulary = None if ids is None else DraftVocabulary(torch.tensor(ids), config.layer.vocab_size)
+        config, vocabulary = cls._noted(written)
         net = cls(config, vocabulary)
-        if "embed_tokens.weight" in tensors:
-            net.embed_tokens = nn.Embedding(config.layer.vocab_size, config.layer.hidden_size)
+        net.expect_embedding(config.layer, tensors)
         return net
+
+    @classmethod
+    def _noted(cls, written: Mapping[str, Any]) -> tuple[Eagle1Config, DraftVocabulary | None]:
+        """The configuration and the draft vocabulary that a file's configuration holds."""
+        config = Eagle1Config.of(written, cls.architectures)
+        ids = (written.get(NOTES) or {}).get(_IDS)
+        return config, None if ids is None else DraftVocabulary(torch.tensor(ids), config.layer.vocab_size)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from truedraft.errors import UnsupportedModelError, VocabularyError
 from truedraft.nets.attention import Attend
-from truedraft.nets.head import Head, draw_weights
-from truedraft.nets.layers import Attention, FeedForward, LayerConfig, Rotary, norm
+from truedraft.nets.head import EmbeddingHead, check_architecture, draw_weights
+from truedraft.nets.layers import Attention, FeedForward, LayerConfig, norm
 from truedraft.nets.vocabulary import DraftVocabulary
 
 __all__ = ["Eagle3Config", "Eagle3Net", "usual_taps"]
@@ -75,9 +75,7 @@ class Eagle3Config:
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> Eagle3Config:
         """From a config.json. Raises `UnsupportedModelError` for variants that are not run here."""
-        named = (written.get("architectures") or ["nothing"])[0]
-        if named not in _ARCHITECTURES:
-            raise UnsupportedModelError(f"architecture is {named!r}: expected {_ARCHITECTURES[0]}")
+        check_architecture(written, _ARCHITECTURES)
         nested = written.get("eagle_config") or {}
         for flag in ("norm_before_fc", "fc_norm", "parallel_drafting"):
             if written.get(flag) or nested.get(flag):
@@ -116,7 +114,7 @@ class _Layer(nn.Module):
         return out
 
 
-class Eagle3Net(Head):
+class Eagle3Net(EmbeddingHead):
     """The head. A fresh one has random weights; `copy_output` gives its output matrix the target's rows."""
 
     kind = "eagle3"
@@ -128,19 +126,13 @@ class Eagle3Net(Head):
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(config.layer, vocabulary)
         layer, size = config.layer, config.layer.hidden_size
-        self.config, self.notes = config, {}
-        self.vocabulary = vocabulary or DraftVocabulary.full(layer.vocab_size)
-        if self.vocabulary.size != layer.vocab_size:
-            raise VocabularyError(f"the draft vocabulary is one of {self.vocabulary.size}, not {layer.vocab_size} ids")
-        self.embed_tokens: nn.Embedding | None = None
+        self.config = config
         self.fc = nn.Linear(len(config.taps) * config.target_size, size, bias=False)
         self.midlayer = _Layer(config)
         self.norm = norm(size, layer)
         self.lm_head = nn.Linear(size, len(self.vocabulary), bias=False)
-        self._rotary = Rotary(layer)
-        self._embedding = torch.empty(0, size)
         draw_weights(self, generator)
 
     def taps(self, layers: int) -> tuple[int, ...]:
@@ -176,9 +168,7 @@ class Eagle3Net(Head):
 
     def forward(self, state: Tensor, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """States [..., H], next tokens [...] and positions [...] to outputs [..., H], which the next step may read."""
-        table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight
-        embedded = nn.functional.embedding(tokens, table).to(state.dtype)
-        out: Tensor = self.midlayer(embedded, state, self._rotary(positions), attend)
+        out: Tensor = self.midlayer(self.embedded(tokens, state.dtype), state, self._rotary(positions), attend)
         return self.norm(out) if self.config.norm_output else out
 
     def logits(self, out: Tensor) -> Tensor:
@@ -214,8 +204,7 @@ class Eagle3Net(Head):
         for name in [name for name in tensors if name.startswith("layers.0.")]:
             tensors[name.replace("layers.0.", "midlayer.", 1)] = tensors.pop(name)
         net = cls(config, _vocabulary(written, tensors))
-        if "embed_tokens.weight" in tensors:
-            net.embed_tokens = nn.Embedding(config.layer.vocab_size, config.layer.hidden_size)
+        net.expect_embedding(config.layer, tensors)
         return net
 
 

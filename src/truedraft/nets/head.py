@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from truedraft.errors import CorruptModelError, ModelError, UnknownModelError, UnsupportedModelError
+from truedraft.nets.layers import LayerConfig, Rotary
 from truedraft.nets.vocabulary import DraftVocabulary
 
-__all__ = ["CONFIG", "NOTES", "WEIGHTS", "Head", "draw_weights", "read_config"]
+__all__ = ["CONFIG", "NOTES", "WEIGHTS", "EmbeddingHead", "Head", "check_architecture", "draw_weights", "read_config"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 NOTES = "truedraft"
@@ -116,6 +117,35 @@ class Head(nn.Module, ABC):
         notes = written.get(NOTES)
         net.notes = notes if isinstance(notes, Mapping) else {}
         return net.to(dtype)
+
+
+class EmbeddingHead(Head):
+    """A head whose slots read a token each: by the target's embedding, or by its own where its file holds one."""
+
+    def __init__(self, layer: LayerConfig, vocabulary: DraftVocabulary | None) -> None:
+        super().__init__()
+        self.notes = {}
+        self.vocabulary = DraftVocabulary.of_target(vocabulary, layer.vocab_size)
+        self.embed_tokens: nn.Embedding | None = None
+        self._rotary = Rotary(layer)
+        self._embedding = torch.empty(0, layer.hidden_size)
+
+    def embedded(self, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+        """Token ids [...] to embeddings [..., H]."""
+        table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight
+        return nn.functional.embedding(tokens, table).to(dtype)
+
+    def expect_embedding(self, layer: LayerConfig, tensors: Mapping[str, Tensor]) -> None:
+        """Make room for an embedding of its own if its file holds one."""
+        if "embed_tokens.weight" in tensors:
+            self.embed_tokens = nn.Embedding(layer.vocab_size, layer.hidden_size)
+
+
+def check_architecture(written: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise `UnsupportedModelError` unless a configuration names one of these."""
+    named = (written.get("architectures") or ["nothing"])[0]
+    if named not in known:
+        raise UnsupportedModelError(f"architecture is {named!r}: expected {known[0]}")
 
 
 def read_config(folder: Path) -> dict[str, Any]:

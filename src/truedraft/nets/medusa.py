@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from truedraft.errors import UnsupportedModelError, VocabularyError
+from truedraft.errors import UnsupportedModelError
 from truedraft.nets.head import Head, draw_weights
 from truedraft.nets.vocabulary import DraftVocabulary
 
@@ -89,9 +89,7 @@ class MedusaNet(Head):
     ) -> None:
         super().__init__()
         self.config, self.notes = config, {}
-        self.vocabulary = vocabulary or DraftVocabulary.full(config.vocab_size)
-        if self.vocabulary.size != config.vocab_size:
-            raise VocabularyError(f"the draft vocabulary is one of {self.vocabulary.size}, not {config.vocab_size} ids")
+        self.vocabulary = DraftVocabulary.of_target(vocabulary, config.vocab_size)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.heads))
         count = len(self.vocabulary)
         if config.one_output:

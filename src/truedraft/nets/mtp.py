@@ -15,22 +15,18 @@ Llama; embedding and output matrix are the target's. No engine loads such a modu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from truedraft.errors import UnsupportedModelError
 from truedraft.nets.attention import Attend
 from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
-from truedraft.nets.head import NOTES, draw_weights
+from truedraft.nets.head import draw_weights
 from truedraft.nets.layers import Attention, FeedForward, LayerConfig, norm
 from truedraft.nets.vocabulary import DraftVocabulary
 
 __all__ = ["MtpNet"]
-
-_ARCHITECTURE = "MtpModule"
-_IDS = "draft_vocabulary"
 
 
 class _Layer(nn.Module):
@@ -54,6 +50,7 @@ class MtpNet(Eagle1Net):
     """The module. A fresh one has random weights. It says nothing before `share` gave it the target's matrices."""
 
     kind = "mtp"
+    architectures: ClassVar[tuple[str, ...]] = ("MtpModule",)
 
     def __init__(
         self,
@@ -94,25 +91,14 @@ class MtpNet(Eagle1Net):
 
     def forward(self, state: Tensor, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """States [..., H], next tokens [...] and positions [...] to the states that shall follow [..., H]."""
-        table = self._embedding if self.embed_tokens is None else self.embed_tokens.weight
-        embedded = nn.functional.embedding(tokens, table).to(state.dtype)
-        out: Tensor = self.eh_proj(torch.cat((self.enorm(embedded), self.hnorm(state)), dim=-1))
-        rotation = self._rotary(positions)
-        for layer in self.layers:
-            out = layer(out, rotation, attend)
-        normalised: Tensor = self.norm(out)
+        normalised: Tensor = self.norm(super().forward(state, tokens, positions, attend))
         return normalised
 
-    def to_json(self) -> dict[str, Any]:
-        """The sizes of its layer."""
-        return {"architectures": [_ARCHITECTURE], **self.config.layer.to_json()}
+    def _joined(self, embedded: Tensor, state: Tensor) -> Tensor:
+        joined: Tensor = self.eh_proj(torch.cat((self.enorm(embedded), self.hnorm(state)), dim=-1))
+        return joined
 
     @classmethod
     def build(cls, written: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
         """A fresh net for a configuration and the tensors of its file."""
-        named = (written.get("architectures") or ["nothing"])[0]
-        if named != _ARCHITECTURE:
-            raise UnsupportedModelError(f"architecture is {named!r}: expected {_ARCHITECTURE}")
-        config = Eagle1Config(LayerConfig.of(written))
-        ids = (written.get(NOTES) or {}).get(_IDS)
-        return cls(config, None if ids is None else DraftVocabulary(torch.tensor(ids), config.layer.vocab_size))
+        return cls(*cls._noted(written))

@@ -37,6 +37,16 @@ class DraftVocabulary:
         return cls(torch.arange(size), size)
 
     @classmethod
+    def of_target(cls, given: DraftVocabulary | None, size: int) -> DraftVocabulary:
+        """The one that is given, or all tokens of a target with so many logits.
+
+        Raises `VocabularyError` for one of another target.
+        """
+        if given is not None and given.size != size:
+            raise VocabularyError(f"the draft vocabulary is one of {given.size}, not {size} ids")
+        return given or cls.full(size)
+
+    @classmethod
     def frequent(cls, counts: Tensor, count: int) -> DraftVocabulary:
         """The `count` tokens that came most often, by counts [V]; among equals those with the lower id."""
         most = torch.sort(counts, descending=True, stable=True).indices[:count]
