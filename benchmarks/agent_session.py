@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from truedraft.bench.runs import in_turn
 from truedraft.bench.tasks import read_prompts
 from truedraft.build import load
 
@@ -71,9 +72,7 @@ def turn(models: dict[str, Any], files: list[str], number: int, tokens: int) -> 
     rows: dict[str, list[Any]] = {name: [] for name in models}
     wish = WISHES[number % len(WISHES)]
     for place, text in enumerate(files):
-        names = list(models)
-        start = (number + place) % len(names)
-        for name in [*names[start:], *names[:start]]:
+        for name in in_turn(list(models), number + place):
             rows[name].append(answer(models[name], f"{text}\n\n{wish}", tokens, 0.0))
     return {name: line(each, rows["none"], greedy=True) for name, each in rows.items()}
 

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from identity import chat_ids, first_layers, plain_transformers, texts
+from identity import first_layers, plain_transformers, texts
 from rich.console import Console
 from rich.table import Table
 
+from truedraft.bench.texts import ids_of
 from truedraft.build import load
 from truedraft.core import Drafter, Law, Scores, Session, Shape, Target, Tree
 from truedraft.drafters.model import ModelDrafter
@@ -121,7 +122,7 @@ def main() -> int:
         "ngram": NgramDrafter(),
         "model": ModelDrafter(CachedModel(small), vocabulary=small.config.vocab_size, law=law),
     }
-    prompts = [chat_ids(models[True], text) for text in texts(args.prompts)]
+    prompts = [list(ids_of(models[True].facts, text)) for text in texts(args.prompts)]
     options: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9} if args.seeded else {"temperature": 0.0}
     options |= {"max_new_tokens": args.tokens, "min_new_tokens": args.tokens}
     expected = run(models[True], drafters, Arm("none", Shape(0)), prompts, options)

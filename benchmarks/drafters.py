@@ -33,7 +33,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from truedraft.bench.runs import in_turn
 from truedraft.bench.tasks import TaskPrompt, read_prompts
+from truedraft.bench.texts import ids_of
 from truedraft.build import DRAFTERS, Kit, Options, assemble, load, parse_shape
 from truedraft.errors import TruedraftError
 from truedraft.model import Model
@@ -105,9 +107,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     warm_up(models.values())
     with args.out.open("a", encoding="utf-8") as file:
         for turn, (temperature, question) in enumerate(work(args)):
-            names = list(models)
-            names = names[turn % len(names) :] + names[: turn % len(names)]
-            for name in names:
+            for name in in_turn(list(models), turn):
                 row = {
                     "task": question.task,
                     "id": question.prompt.id,
@@ -187,12 +187,11 @@ def warm_up(models: Iterable[Model]) -> None:
 
 def answer(model: Model, text: str, tokens: int, temperature: float) -> Row:
     """One answer and what it took."""
-    prompt = [{"role": "user", "content": text}] if model.facts.tokenizer.chat_template else text
-    return answer_ids(model, prompt, tokens, temperature)
+    return answer_ids(model, ids_of(model.facts, text), tokens, temperature)
 
 
-def answer_ids(model: Model, prompt: Any, tokens: int, temperature: float) -> Row:
-    """The same for messages or token ids; end tokens are ignored, so that all answers are equally long."""
+def answer_ids(model: Model, prompt: Sequence[int], tokens: int, temperature: float) -> Row:
+    """The same for token ids; end tokens are ignored, so that all answers are equally long."""
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
     levels, drafting, first = 0, 0.0, None
     start = time.perf_counter()

@@ -28,7 +28,9 @@ from rich.progress import track
 from rich.table import Table
 from rivals import rivals
 
+from truedraft.bench.runs import in_turn
 from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
 from truedraft.build import load
 from truedraft.core import Shape, Timings
 from truedraft.drafters.none import NoDrafter
@@ -80,7 +82,7 @@ def main() -> int:
     }
     failed = False
     for task in ("free", "copy"):
-        prompts = [chat_ids(fast, row.text) for row in read_prompts(task, limit=args.prompts)]
+        prompts = [list(ids_of(fast.facts, row.text)) for row in read_prompts(task, limit=args.prompts)]
         arms = [
             Arm("transformers", lambda ids: generate(reference, ids, args.tokens)),
             Arm("transformers prompt lookup", lambda ids: generate(reference, ids, args.tokens, lookup=10)),
@@ -119,12 +121,6 @@ def reference_model(model: Model) -> Any:
     return AutoModelForCausalLM.from_pretrained(resolve(model.name), dtype=torch.float32).eval()
 
 
-def chat_ids(model: Model, text: str) -> list[int]:
-    tokenizer: Any = model.facts.tokenizer
-    messages = [{"role": "user", "content": text}]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
-
-
 def generate(model: Any, ids: list[int], tokens: int, *, lookup: int | None = None) -> tuple[int, ...]:
     """transformers' greedy generate; lookup: its prompt lookup with that many tokens a round."""
     inputs = torch.tensor([ids])
@@ -145,8 +141,7 @@ def interleave(arms: Sequence[Arm], prompts: Sequence[list[int]], label: str) ->
     for arm in arms:
         arm.run(prompts[0][:32])
     for place, prompt in enumerate(track(prompts, description=label)):
-        turn = place % len(arms)
-        for arm in [*arms[turn:], *arms[:turn]]:
+        for arm in in_turn(arms, place):
             arm.take(prompt)
 
 
@@ -189,7 +184,7 @@ def table(task: str, rows: dict[str, Any]) -> Table:
 
 def batch_ratio(plain: Model, tokens: int, *, prompts: int) -> dict[str, float]:
     """Total tokens/s of a batch over one prompt after another; medians of three alternating repeats."""
-    rows = [chat_ids(plain, row.text) for row in read_prompts("free", limit=prompts)]
+    rows = [ids_of(plain.facts, row.text) for row in read_prompts("free", limit=prompts)]
     rates: dict[int, list[float]] = {1: [], prompts: []}
     for _ in range(3):
         for batch, seen in rates.items():
@@ -211,7 +206,7 @@ def overhead(fast: Model, tokens: int) -> dict[str, float]:
         seconds, total = 0.0, Timings()
         clock = ForwardClock(model.decoder.target)
         for row in read_prompts("copy", limit=3):
-            result = model.generate(chat_ids(fast, row.text), max_new_tokens=tokens, min_new_tokens=tokens)
+            result = model.generate(ids_of(fast.facts, row.text), max_new_tokens=tokens, min_new_tokens=tokens)
             total += result.statistics.timings
         seconds = clock.stop()
         shares[name] = 1 - seconds / total.total

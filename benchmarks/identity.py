@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
 from truedraft.build import load
 from truedraft.core import Drafter, Shape
 from truedraft.drafters.model import ModelDrafter
@@ -51,7 +52,7 @@ def main() -> int:
     console = Console()
     reference = plain_transformers(args.model)
     model = load(args.model, drafter="none")
-    prompts = [chat_ids(model, text) for text in texts(args.prompts)]
+    prompts = [list(ids_of(model.facts, text)) for text in texts(args.prompts)]
     console.print(f"transformers writes {len(prompts)} x {args.tokens} tokens")
     expected = [generate(reference, ids, args.tokens) for ids in prompts]
     rows, failed = [], False
@@ -75,12 +76,6 @@ def texts(count: int) -> list[str]:
     half = count // 2
     rows = [*read_prompts("copy", limit=half), *read_prompts("free", limit=count - half)]
     return [row.text for row in rows]
-
-
-def chat_ids(model: Model, text: str) -> list[int]:
-    tokenizer: Any = model.facts.tokenizer
-    messages = [{"role": "user", "content": text}]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
 def plain_transformers(name: str) -> Any:

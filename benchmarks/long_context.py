@@ -24,7 +24,9 @@ from drafters import answer_ids, arms, line, warm_up
 from rich.console import Console
 from rich.table import Table
 
+from truedraft.bench.runs import in_turn
 from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
 from truedraft.build import load
 from truedraft.model import Model
 from truedraft.targets.cached import CachedModel, Nodes
@@ -93,9 +95,7 @@ def yields(models: dict[str, Model], context: int, args: argparse.Namespace) -> 
     rows: dict[str, list[Any]] = {name: [] for name in models}
     prompts = long_prompts(next(iter(models.values())), context, args.prompts, args.tokens)
     for place, prompt in enumerate(prompts):
-        names = list(models)
-        turn = place % len(names)
-        for name in [*names[turn:], *names[:turn]]:
+        for name in in_turn(list(models), place):
             rows[name].append(answer_ids(models[name], prompt, args.tokens, 0.0))
     plain = rows["none"]
     found = {name: line(each, plain, greedy=True) for name, each in rows.items()}
@@ -108,7 +108,6 @@ def yields(models: dict[str, Model], context: int, args: argparse.Namespace) -> 
 
 def long_prompts(model: Model, context: int, count: int, tokens: int) -> list[list[int]]:
     """Prompts that end with a text to edit, behind as many others as fit."""
-    tokenizer: Any = model.facts.tokenizer
     limit = model.facts.context_length
     room = context if limit is None else min(context, limit - tokens - 1)
     texts = [row.text for row in read_prompts("copy")]
@@ -116,19 +115,14 @@ def long_prompts(model: Model, context: int, count: int, tokens: int) -> list[li
     for place in range(count):
         question = texts[place % len(texts)]
         before = [texts[(place + 1 + each) % len(texts)] for each in range(10 * len(texts))]
-        best = chat(tokenizer, question)
+        best = list(ids_of(model.facts, question))
         for length in range(1, len(before)):
-            longer = chat(tokenizer, "\n\n".join([*before[:length], question]))
+            longer = list(ids_of(model.facts, "\n\n".join([*before[:length], question])))
             if len(longer) > room:
                 break
             best = longer
         prompts.append(best)
     return prompts
-
-
-def chat(tokenizer: Any, text: str) -> list[int]:
-    messages = [{"role": "user", "content": text}]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
 
 
 def passes_table(figures: dict[int, dict[int, float]]) -> Table:

@@ -13,8 +13,9 @@ import argparse
 
 import numpy as np
 import torch
-from identity import chat_ids, plain_transformers, texts
+from identity import plain_transformers, texts
 
+from truedraft.bench.texts import ids_of
 from truedraft.build import load
 
 
@@ -35,7 +36,7 @@ def main() -> None:
     draft = None if args.draft is None else plain_transformers(args.draft)
     rows: dict[str, list[np.ndarray]] = {"target": [], "draft": []}
     for text in texts(args.texts):
-        prompt = chat_ids(writer, text)
+        prompt = list(ids_of(writer.facts, text))
         ids = [*prompt, *writer.generate(prompt, max_new_tokens=args.positions).token_ids]
         rows["target"].append(logits(target, ids, len(prompt), None))
         rows["draft"].append(logits(target if draft is None else draft, ids, len(prompt), args.layers))

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from truedraft.bench.runs import in_turn
 from truedraft.models import resolve
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.fast import prepare
@@ -126,7 +127,7 @@ def measure(arms: dict[str, Arm], context: int, rounds: int) -> dict[str, dict[i
     seconds: dict[tuple[str, int], list[float]] = {(name, width): [] for name in names for width in WIDTHS}
     for number in range(rounds + 1):
         for width in WIDTHS:
-            for name in names[number % len(names) :] + names[: number % len(names)]:
+            for name in in_turn(names, number):
                 arm, new = arms[name], tokens[context : context + width]
                 taken = seconds_of(lambda arm=arm, new=new: arm.run(new))
                 arm.forget()

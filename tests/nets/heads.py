@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from truedraft.nets.attention import Causal, Unrolled
 from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Config, Eagle3Net
 from truedraft.nets.head import Head
@@ -39,3 +41,19 @@ def tiny_head(kind: str, model, *, draft: int | None = None, dtype=torch.float32
     net = net.to(dtype).requires_grad_(False)
     net.share(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     return net
+
+
+def assert_unrolled_as_drafted(net, state: Tensor, tokens: Tensor, positions: Tensor, *, steps: int) -> None:
+    """Unrolled steps are the chains that drafting runs, slot by slot."""
+    attend, outs, read = Unrolled(), [], state
+    length = tokens.shape[1] - steps
+    for step in range(steps + 1):
+        outs.append(net(read[:, :length], tokens[:, step : step + length], positions[:, :length] + step, attend))
+        read = outs[-1]
+    for slot in range(length):
+        chain = state[:, : slot + 1]
+        for step in range(steps + 1):
+            count = slot + 1 + step
+            out = net(chain, tokens[:, :count], positions[:, :count], Causal())
+            assert torch.allclose(out[:, -1], outs[step][:, slot], atol=1e-10)
+            chain = torch.cat((chain, out[:, -1:]), dim=1)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.nets.heads import some_ids
+from tests.nets.heads import assert_unrolled_as_drafted, some_ids
 from tests.tiny import FAMILIES, tiny_model
 from truedraft.errors import CorruptModelError, UnsupportedModelError
-from truedraft.nets.attention import Causal, Unrolled
+from truedraft.nets.attention import Causal
 from truedraft.nets.eagle1 import Eagle1Config
 from truedraft.nets.mtp import MtpNet
 
@@ -55,19 +55,7 @@ def test_a_slot_is_the_formula():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_unrolled_steps_are_the_chains_that_drafting_runs(steps):
     net = tiny_mtp()
-    state, tokens, positions = inputs_of(net)
-    attend, outs, read = Unrolled(), [], state
-    length = tokens.shape[1] - steps
-    for step in range(steps + 1):
-        outs.append(net(read[:, :length], tokens[:, step : step + length], positions[:, :length] + step, attend))
-        read = outs[-1]
-    for slot in range(length):
-        chain = state[:, : slot + 1]
-        for step in range(steps + 1):
-            count = slot + 1 + step
-            out = net(chain, tokens[:, :count], positions[:, :count], Causal())
-            assert torch.allclose(out[:, -1], outs[step][:, slot], atol=1e-10)
-            chain = torch.cat((chain, out[:, -1:]), dim=1)
+    assert_unrolled_as_drafted(net, *inputs_of(net), steps=steps)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

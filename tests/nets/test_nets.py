@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.nets.heads import KINDS, some_ids, tiny_head
+from tests.nets.heads import KINDS, assert_unrolled_as_drafted, some_ids, tiny_head
 from tests.tiny import FAMILIES, tiny_model
 from truedraft.errors import UnsupportedModelError, VocabularyError
 from truedraft.nets.attention import Causal, Unrolled
@@ -52,19 +52,7 @@ def test_a_slot_reads_nothing_behind_it(kind):
 def test_unrolled_steps_are_the_chains_that_drafting_runs(kind, steps):
     """Slot t of step j is the last slot of a row: committed slots 0 .. t, then j slots that read outputs."""
     net = tiny_head(kind, TARGET, dtype=torch.float64)
-    state, tokens, positions = inputs_of(net)
-    attend, outs, read = Unrolled(), [], state
-    length = tokens.shape[1] - steps
-    for step in range(steps + 1):
-        outs.append(net(read[:, :length], tokens[:, step : step + length], positions[:, :length] + step, attend))
-        read = outs[-1]
-    for slot in range(length):
-        chain = state[:, : slot + 1]
-        for step in range(steps + 1):
-            count = slot + 1 + step
-            out = net(chain, tokens[:, :count], positions[:, :count], Causal())
-            assert torch.allclose(out[:, -1], outs[step][:, slot], atol=1e-10)
-            chain = torch.cat((chain, out[:, -1:]), dim=1)
+    assert_unrolled_as_drafted(net, *inputs_of(net), steps=steps)
 
 
 def test_an_unrolled_slot_does_not_see_its_neighbours_drafts():

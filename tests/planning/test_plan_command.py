@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.planning.test_account import REFERENCE
 from truedraft.cli import main
 
 
@@ -12,19 +13,7 @@ def plan(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "cost", "k", "expected"),
-    [
-        (0.5, 0.1, 4, 1.38),
-        (0.7, 0.1, 4, 1.98),
-        (0.9, 0.1, 4, 2.93),
-        (0.7, 0.3, 4, 1.26),
-        (0.7, 0.5, 4, 0.92),
-        (0.7, 0.1, 1, 1.55),
-        (0.7, 0.1, 8, 1.78),
-        (0.8, 0.1, 4, 2.40),
-    ],
-)
+@pytest.mark.parametrize(("alpha", "cost", "k", "expected"), REFERENCE)
 def test_reference_values(capsys, alpha, cost, k, expected):
     report = plan(capsys, "--alpha", alpha, "--cost", cost, "--draft-tokens", k)
     assert f"{report['speedup']:.2f}" == f"{expected:.2f}"

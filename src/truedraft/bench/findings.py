@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from truedraft.bench.forecast import drafter_of
+from truedraft.bench.forecast import CLOSE, drafter_of
 from truedraft.bench.report import Report
 from truedraft.bench.summary import Cell
 from truedraft.planning.roofline import Machine, ModelSize, break_even_batch
@@ -106,8 +106,8 @@ def _sentences(report: Report, drafting: Sequence[Cell]) -> list[str]:
     if report.forecasts:
         close = sum(forecast.is_close for forecast in report.forecasts)
         found.append(
-            f"The account predicted the speed of {close} of {len(report.forecasts)} cells within 15 %, from acceptance "
-            "at the smallest batch and the profile of the machine."
+            f"The account predicted the speed of {close} of {len(report.forecasts)} cells within {100 * CLOSE:g} %, "
+            "from acceptance at the smallest batch and the profile of the machine."
         )
     return found
 

@@ -10,13 +10,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from truedraft.bench.arms import Arm, Ids, Order, Sample
 from truedraft.bench.grid import Load
 from truedraft.errors import ParameterError
 
-__all__ = ["Journal", "Unit", "differs_at", "run_units", "units_of"]
+__all__ = ["Journal", "Unit", "differs_at", "in_turn", "run_units", "units_of"]
+
+T = TypeVar("T")
 
 _WARM_UP = 8
 """Tokens of the text that every arm writes before the first unit of a load."""
@@ -119,11 +121,16 @@ def run_units(
         yield unit
 
 
+def in_turn(items: Sequence[T], turn: int) -> list[T]:
+    """All of them, beginning `turn` places on, so that no arm always comes first."""
+    start = turn % len(items)
+    return [*items[start:], *items[:start]]
+
+
 def _run(unit: Unit, arms: Sequence[Arm], place: int, told: Callable[[str], None]) -> list[dict[str, Any]]:
     """All arms of a unit in turns; the lines of the journal."""
-    turn = place % len(arms)
     samples: dict[str, Sample] = {}
-    for arm in [*arms[turn:], *arms[:turn]]:
+    for arm in in_turn(arms, place):
         told(f"{unit.load}: {arm.name}")
         samples[arm.name] = arm.write(unit.order)
     plain = samples[arms[0].name]

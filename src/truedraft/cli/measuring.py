@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from truedraft.bench.arms import Arm, Ids, ModelArm, Order
+from truedraft.bench.forecast import CLOSE
 from truedraft.bench.grid import Load, Setting
 from truedraft.bench.machine import clock_of, describe, model_size
 from truedraft.bench.profiling import Grid, draft_costs, pass_times
@@ -186,7 +187,8 @@ def show(report: Report, console: Console) -> None:
         console.print(table)
     if report.forecasts:
         close = sum(forecast.is_close for forecast in report.forecasts)
-        console.print(f"{close} of {len(report.forecasts)} cells predicted within 15 % of the measured speedup")
+        within = f"within {100 * CLOSE:g} % of the measured speedup"
+        console.print(f"{close} of {len(report.forecasts)} cells predicted {within}")
     for warning in report.warnings:
         console.print(f"note: {warning}", style="dim")
     for mismatch in report.mismatches:

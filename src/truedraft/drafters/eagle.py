@@ -21,7 +21,7 @@ from truedraft.drafters.bets import Bet
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
-from truedraft.drafters.laws import is_greedy, keeps_order, law_for
+from truedraft.drafters.laws import GreedySessions, keeps_order, law_for
 from truedraft.errors import ParameterError
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
@@ -97,7 +97,7 @@ class EagleDrafter:
         self._logits = speed_up(net)
         self._law, self._confidence, self._price = law, confidence, price
         self._limit = net.config.layer.max_position_embeddings
-        self._greedy: dict[Session, bool] = {}
+        self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._rows: dict[Session, HeadRow] = {}
 
     @torch.inference_mode()
@@ -106,7 +106,7 @@ class EagleDrafter:
         growths: dict[Session, Growth] = {}
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if self._can_draft(session, shape):
-                law = law_for(shape, asked=self._law, greedy=self._is_greedy(session), grown=Law.CHOSEN)
+                law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
                 ids = self._ids_for(session) if law is Law.CHOSEN else None
                 growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=self._price)
         self._fill(growths)
@@ -140,7 +140,7 @@ class EagleDrafter:
     def release(self, session: Session) -> None:
         """Free the session's memory."""
         self._rows.pop(session, None)
-        self._greedy.pop(session, None)
+        self._greedy.release(session)
 
     def _take(self, session: Session, start: int, states: Tensor) -> None:
         """New states of the text from position `start` on, up to its root."""
@@ -162,11 +162,6 @@ class EagleDrafter:
 
     def _can_draft(self, session: Session, shape: Shape) -> bool:
         return min(shape.depth, shape.nodes) > 0 and self._row(session) is not None
-
-    def _is_greedy(self, session: Session) -> bool:
-        if session not in self._greedy:
-            self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
-        return self._greedy[session]
 
     def _ids_for(self, session: Session) -> Tensor | None:
         """The draft vocabulary, if chosen tokens of the session may be ranked without its sampler."""

@@ -6,13 +6,35 @@ import torch
 
 from truedraft.core import Law, Session, Shape
 
-__all__ = ["is_greedy", "keeps_order", "law_for"]
+__all__ = ["GreedySessions", "is_greedy", "keeps_order", "law_for"]
 
 
 def is_greedy(session: Session, vocabulary: int, device: torch.device) -> bool:
     """Whether the session's sampler is certain even where the logits [V] leave almost everything open."""
     nearly_flat = torch.arange(vocabulary, device=device) / vocabulary
     return int(torch.count_nonzero(session.sampler.branch(session.tokens).distribution(nearly_flat))) == 1
+
+
+class GreedySessions:
+    """Which sessions are greedy: each is asked once, at first sight. vocabulary: V of the logits that it gets."""
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        self._vocabulary, self._device = vocabulary, device
+        self._known: dict[Session, bool] = {}
+
+    def __contains__(self, session: Session) -> bool:
+        """Whether the session was seen before."""
+        return session in self._known
+
+    def __getitem__(self, session: Session) -> bool:
+        """Whether the session is greedy."""
+        if session not in self._known:
+            self._known[session] = is_greedy(session, self._vocabulary, self._device)
+        return self._known[session]
+
+    def release(self, session: Session) -> None:
+        """Forget the session."""
+        self._known.pop(session, None)
 
 
 def keeps_order(session: Session) -> bool:

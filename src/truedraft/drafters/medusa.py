@@ -20,7 +20,7 @@ from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
 from truedraft.drafters.bets import Bet, best_first, check_price
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
-from truedraft.drafters.laws import is_greedy, law_for
+from truedraft.drafters.laws import GreedySessions, law_for
 from truedraft.errors import ParameterError
 from truedraft.nets.medusa import MedusaNet
 from truedraft.targets.cached import CachedModel
@@ -107,7 +107,7 @@ class MedusaDrafter:
         self._measured = None if accuracies is None else tuple(map(tuple, accuracies))
         self._heads = net.config.heads if accuracies is None else min(net.config.heads, len(accuracies))
         self._law, self._price = law, price
-        self._greedy: dict[Session, bool] = {}
+        self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._states: dict[Session, tuple[list[int], Tensor]] = {}
 
     @torch.inference_mode()
@@ -152,7 +152,7 @@ class MedusaDrafter:
     def release(self, session: Session) -> None:
         """Free what is kept for the session."""
         self._states.pop(session, None)
-        self._greedy.pop(session, None)
+        self._greedy.release(session)
 
     def _knows(self, session: Session) -> bool:
         """Whether the state that is kept is that of the text as it is now."""
@@ -160,8 +160,6 @@ class MedusaDrafter:
 
     def _draft(self, session: Session, shape: Shape, logits: Tensor) -> Draft:
         """A draft from the heads' logits [K, Vd]."""
-        if session not in self._greedy:
-            self._greedy[session] = is_greedy(session, self._net.vocabulary.size, self._device)
         law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
         if law is Law.CHOSEN:
             return self._chosen(session.root, shape, logits).draft

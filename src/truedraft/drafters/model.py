@@ -17,7 +17,7 @@ from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
 from truedraft.drafters.growth import Growth, begin
-from truedraft.drafters.laws import is_greedy, law_for
+from truedraft.drafters.laws import GreedySessions, law_for
 from truedraft.drafters.translation import SameIds, Translation
 from truedraft.errors import ParameterError
 from truedraft.targets.cached import Nodes
@@ -120,7 +120,7 @@ class ModelDrafter:
         self._model, self._vocabulary = model, vocabulary
         self._translation = translation or SameIds(vocabulary, model.vocab_size)
         self._law, self._confidence = law, confidence
-        self._greedy: dict[Session, bool] = {}
+        self._greedy = GreedySessions(vocabulary, model.device)
         self._bets: dict[Session, _Bet] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
@@ -150,7 +150,7 @@ class ModelDrafter:
     def release(self, session: Session) -> None:
         """Free the session's cache row."""
         self._bets.pop(session, None)
-        self._greedy.pop(session, None)
+        self._greedy.release(session)
         self._model.release(session)
 
     def _fitting(self, session: Session, text: Sequence[int], shape: Shape) -> Shape:
@@ -163,13 +163,12 @@ class ModelDrafter:
         return shape.clip(limit - len(text) + 1)
 
     def _meet(self, session: Session, text: Sequence[int], shape: Shape) -> None:
-        """On first sight: learn how the session samples, and make room for all of its text.
+        """On first sight: make room for all of the session's text.
 
         Raises `OutOfMemoryError` here rather than in the middle of a text.
         """
         if session in self._greedy:
             return
-        self._greedy[session] = is_greedy(session, self._vocabulary, self._model.device)
         longest, limit = len(text) + session.ending.room, self._model.context_length
         self._model.reserve(session, shape.nodes + (longest if limit is None else min(longest, limit)))
 
