@@ -22,6 +22,10 @@ class GreedySessions:
         self._vocabulary, self._device = vocabulary, device
         self._known: dict[Session, bool] = {}
 
+    def __len__(self) -> int:
+        """How many sessions are remembered."""
+        return len(self._known)
+
     def __contains__(self, session: Session) -> bool:
         """Whether the session was seen before."""
         return session in self._known
