@@ -1,7 +1,8 @@
-"""What a pass costs: T(n) of transformers eager, of our target plain and exact, beside what the machine can do.
+"""What a pass costs: T(n) of transformers eager, of our target plain, exact and rounded, beside the machine's limits.
 
     python benchmarks/passes.py                            # contexts of 256, 1,000 and 4,000 tokens, about 5 minutes
     python benchmarks/passes.py --contexts 256 --rounds 5  # a quick look
+    python benchmarks/passes.py --weights bfloat16 int8 int4  # exact, with weights of fewer bits
     python benchmarks/passes.py --json passes.json
 
 The arms take turns, width by width, in an order that rotates; every figure is the median over rounds. transformers
@@ -77,9 +78,9 @@ class Transformers:
 class Ours:
     """The same model as this package runs it."""
 
-    def __init__(self, folder: Path, *, exact: bool) -> None:
+    def __init__(self, folder: Path, *, exact: bool, weights: str = "auto") -> None:
         self.model: CachedModel = load_model(folder)
-        prepare(self.model.model, exact=exact)
+        prepare(self.model.model, exact=exact, weights=weights)
 
     def read(self, tokens: Sequence[int]) -> None:
         self.model.catch_up(KEY, tokens)
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1000, 4000])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--weights", nargs="*", default=[], help="of fewer bits: bfloat16, int8, int4")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--json", default=None, help="write the figures to this file")
     args = parser.parse_args()
@@ -105,7 +107,12 @@ def main() -> None:
 
     folder = resolve(args.model)
     reference = Transformers(folder)
-    arms = {"transformers": reference, "plain": Ours(folder, exact=False), "exact": Ours(folder, exact=True)}
+    arms: dict[str, Arm] = {
+        "transformers": reference,
+        "plain": Ours(folder, exact=False),
+        "exact": Ours(folder, exact=True),
+        **{name: Ours(folder, exact=True, weights=name) for name in args.weights},
+    }
     machine = {"GB/s": bandwidth(), "GFLOP/s": peak(), "threads": torch.get_num_threads()}
     console = Console()
     console.print(f"{machine['GB/s']:.0f} GB/s, {machine['GFLOP/s']:.0f} GFLOP/s, {machine['threads']} threads")

@@ -1,6 +1,7 @@
 """The command line as a person uses it, on a tiny model in a folder: what it prints, and what it says to mistakes."""
 
 import json
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -30,6 +31,17 @@ def generate(capsys, model, *arguments, prompt="abcabcabc"):
     code, out, err = run(capsys, "generate", prompt, "--model", model, "--json", "--max-new-tokens", 24, *arguments)
     assert code == 0, err
     return json.loads(out)
+
+
+def test_version_and_help_are_there(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"truedraft {version('truedraft')}\n"
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("generate", "find-layers", "train"))
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert "generate" in told.out + told.err and "truedraft: " not in told.err
 
 
 def test_json_holds_every_figure_and_nothing_else_is_printed(capsys, model):
@@ -184,6 +196,8 @@ MISTAKES = {
     "layers of words": (["--drafter", "layer-skip", "--layers", "all"], "layers"),
     "too many layers": (["--drafter", "layer-skip", "--layers", "0-99"], "layers"),
     "unknown dtype": (["--dtype", "float12"], "float12"),
+    "unknown weights": (["--weights", "int3"], "int3"),
+    "weights in another attention": (["--weights", "int4", "--attention", "sdpa"], "int4"),
     "unknown device": (["--device", "abacus"], "abacus"),
     "unknown attention": (["--attention", "divided"], "divided"),
     "negative seed": (["--seed", "-1"], "seed"),

@@ -77,6 +77,9 @@ def test_impossible_grids_are_named():
         pass_times(Costed(1), Facts(4, context_length=20), Grid((16,), (1,), (8,)))
 
 
+NAMES = ("auto", "bfloat16", "int8", "int4")
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return folder(tmp_path_factory.mktemp("model"), context=512)
@@ -99,6 +102,14 @@ def test_the_size_of_a_model_is_that_of_its_configuration(path):
     assert size.parameters == 260 * 32 + 3 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32) + 32
     assert size.bytes_per_parameter == 4 and size.cache_bytes == 2 * 3 * 2 * 8 * 4
     assert size.attention_flops == 4 * 3 * 4 * 8
+
+
+def test_rounded_weights_count_with_the_bytes_that_they_have_left(path):
+    sizes = {name: model_size(load(path, drafter="none", weights=name).decoder.target.model.model) for name in NAMES}
+    read = {name: size.parameters * size.bytes_per_parameter for name, size in sizes.items()}
+    layers = 3 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
+    assert read["auto"] - read["bfloat16"] == pytest.approx(2 * layers)
+    assert read["int4"] < read["int8"] < read["bfloat16"]
 
 
 def test_redraft_shares_the_target_and_checks_names(path):

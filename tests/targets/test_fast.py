@@ -12,9 +12,11 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets import fast
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.fast import Preparation, prepare
+from truedraft.targets.kernels import KERNELS, why_not
 from truedraft.targets.packed import PackedLinear, linears
 from truedraft.targets.products import Trial
 
+ROUNDED = [name for name in KERNELS if name != "auto" and why_not(torch.zeros(1), KERNELS[name]) is None]
 PACKS = Trial(exact_rows=1, rows=1, plain=2.0, packed=1.0)
 FULL_SHAPE = {
     "hidden_size": 576,
@@ -34,7 +36,7 @@ def packed_layers(model):
 @pytest.fixture
 def trials(monkeypatch):
     """Decides what trials find, instead of the machine."""
-    return lambda trial: monkeypatch.setattr(fast, "try_out", lambda group, stopwatch: trial)
+    return lambda trial: monkeypatch.setattr(fast, "try_out", lambda form, group, stopwatch: trial)
 
 
 # ── the model stays what it is ────────────────────────────────────────────────────────────────────────────────────
@@ -103,13 +105,38 @@ def test_only_float32_is_exact(dtype, reason):
 
 
 def test_without_packed_products_a_model_runs_as_it_is(monkeypatch):
-    monkeypatch.setattr(fast, "why_not", lambda weight: "nothing is packed here")
+    monkeypatch.setattr(fast, "why_not", lambda weight, kernel: "nothing is packed here")
     refused(tiny_model(), "nothing is packed here")
     model = tiny_model()
     before = linears(model)
     assert prepare(model) == Preparation(False, ("nothing is packed here",))
     assert linears(model) == before
     CachedModel(model)
+
+
+# ── weights of fewer bits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("weights", ROUNDED)
+@torch.inference_mode()
+def test_all_layers_but_the_head_are_rounded(weights):
+    model, rounded = tiny_model(), tiny_model()
+    prepare(rounded, weights=weights)
+    assert not linears(rounded)
+    for name, layer in rounded.named_modules():
+        if isinstance(layer, PackedLinear):
+            original = model.get_submodule(name).weight
+            assert torch.equal(layer.weight, original) == (name == "lm_head")
+            original.data.copy_(layer.weight)
+    ids = torch.tensor([text(40)])
+    expected = model(ids).logits
+    assert (rounded(ids).logits - expected).abs().max() < 0.2 * expected.abs().max()
+
+
+def test_weights_that_cannot_be_rounded_are_an_error(monkeypatch):
+    monkeypatch.setattr(fast, "why_not", lambda weight, kernel: "there is no such product")
+    with pytest.raises(UnsupportedModelError, match="weights cannot be int4 here: there is no such product"):
+        prepare(tiny_model(), weights="int4")
 
 
 # ── bit by bit ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,16 +206,22 @@ class Twins:
         return count
 
 
-def prepared(family, *, exact, **changes):
+def prepared(family, *, exact, weights="auto", **changes):
     longer = {"n_positions": 128} if family == "gpt2" else {}
     model = tiny_model(family, **longer, **changes)
-    assert prepare(model, exact=exact) == Preparation(exact)
+    assert prepare(model, exact=exact, weights=weights) == Preparation(exact)
     return CachedModel(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_token_has_the_bits_of_plain_decoding(family):
     assert Twins(prepared(family, exact=True), seed=family).differing(24, longest=40) == 0
+
+
+@pytest.mark.parametrize("weights", ROUNDED)
+def test_a_model_with_rounded_weights_is_as_exact(weights):
+    model = prepared("llama", exact=True, weights=weights, **FULL_SHAPE)
+    assert Twins(model, seed=weights).differing(8, longest=300) == 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,7 +10,8 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from tests.tiny import FAMILIES, tiny_model
-from truedraft.targets.packed import PackedLinear, Product, joined, linears, pack, siblings, why_not
+from truedraft.targets.kernels import why_not
+from truedraft.targets.packed import PackedLinear, Product, joined, linears, pack, siblings
 
 pytestmark = pytest.mark.skipif(why_not(torch.zeros(1)) is not None, reason="no packed products here")
 
@@ -186,24 +187,3 @@ def test_a_copy_of_a_packed_model_shares_its_products():
     ids = torch.tensor([[3, 4, 5]])
     assert torch.equal(twin(ids).logits, model(ids).logits)
     assert twin.lm_head is not model.lm_head and twin.lm_head.product is model.lm_head.product
-
-
-# ── where it cannot be done ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_cannot_be_packed_has_a_reason_in_one_line(monkeypatch):
-    assert why_not(torch.zeros(1)) is None
-    assert "on meta" in why_not(torch.zeros(1, device="meta"))
-    assert "float64" in why_not(torch.zeros(1, dtype=torch.float64))
-
-    def missing(*_):
-        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute\n'_reorder_linear_weight'")
-
-    monkeypatch.setattr(Product, "__init__", missing)
-    reason = why_not(torch.zeros(1))
-    assert "no packed product" in reason and "\n" not in reason
-
-
-def test_a_product_that_is_wrong_is_not_used(monkeypatch):
-    monkeypatch.setattr(Product, "_multiply", lambda self, x: x.new_zeros(len(x), self.outputs))
-    assert "wrong" in why_not(torch.zeros(1))

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from truedraft.targets import products
-from truedraft.targets.packed import Product, why_not
+from truedraft.targets.kernels import why_not
+from truedraft.targets.packed import Product
 from truedraft.targets.products import Form, Stopwatch, form_of, try_out
 
 pytestmark = pytest.mark.skipif(why_not(torch.zeros(1)) is not None, reason="no packed products here")
@@ -31,7 +32,7 @@ class World:
         monkeypatch.setattr(products, "least_rows", lambda *_, **__: exact_rows)
 
     def try_out(self, *layers):
-        return try_out(layers, Stopwatch(lambda: self.now))
+        return try_out(form_of(layers), layers, Stopwatch(lambda: self.now))
 
 
 def test_both_ways_are_measured_at_one_and_at_eight_tokens(monkeypatch):
@@ -66,5 +67,5 @@ def test_the_form_of_a_group_is_that_of_its_product():
 
 
 def test_a_real_trial_gives_real_seconds():
-    trial = try_out([nn.Linear(64, 64)], Stopwatch())
+    trial = try_out(Form(64, 64, True), [nn.Linear(64, 64)], Stopwatch())
     assert trial.plain > 0 and trial.packed > 0

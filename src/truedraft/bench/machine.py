@@ -58,8 +58,8 @@ def _seconds(run: Callable[[], object], clock: Clock) -> float:
 def model_size(model: Any) -> ModelSize:
     """The size of a transformers model by its configuration: parameters that a pass reads, and its cache.
 
-    Weights that were packed or freed count as they were. A tied embedding is read as the head; of an untied one a pass
-    reads a few rows only.
+    Weights that were packed or freed count as they were, rounded ones with the bytes that they have left. A tied
+    embedding is read as the head; of an untied one a pass reads a few rows only.
     """
     config = model.config
     with torch.device("meta"):
@@ -75,7 +75,13 @@ def model_size(model: Any) -> ModelSize:
     itemsize = torch.empty(0, dtype=model.dtype).itemsize
     return ModelSize(
         parameters=parameters,
-        bytes_per_parameter=itemsize,
+        bytes_per_parameter=itemsize - _saved(model, itemsize) / parameters,
         cache_bytes=2 * text.num_hidden_layers * key_heads * head_size * itemsize,
         attention_flops=4 * text.num_hidden_layers * heads * head_size,
     )
+
+
+def _saved(model: Any, itemsize: int) -> int:
+    """The bytes that a pass need not read because weights were rounded; layers that were packed know their product."""
+    products = {module.product for module in model.modules() if hasattr(module, "product")}
+    return sum(product.outputs * product.inputs * itemsize - product.bytes for product in products)

@@ -11,6 +11,7 @@ from truedraft.build.catalogue import DRAFTERS
 from truedraft.core import Shape
 from truedraft.drafters.heads import HEADS
 from truedraft.errors import ParameterError
+from truedraft.targets.kernels import KERNELS
 
 __all__ = ["Options", "parse_shape"]
 
@@ -33,7 +34,8 @@ class Options:
     and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`: what passes cost,
     for "auto" and for drafters that grow trees while another node pays.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
-    the CPU in float32. attention: "auto" is the fastest
+    the CPU in float32. weights: on a CPU, "bfloat16", "int8" or "int4" round those of the model's layers, which makes
+    another target, and a faster one; a small model that drafts is rounded likewise. attention: "auto" is the fastest
     that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
     text is drafted, batched and cut; None takes it where it costs little. batch: most prompts decoded at once.
     threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
@@ -52,6 +54,7 @@ class Options:
     policy: str = "fixed"
     profile: str | Path | None = None
     dtype: str = "auto"
+    weights: str = "auto"
     device: str = "auto"
     attention: str = "auto"
     exact: bool | None = None
@@ -85,6 +88,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ParameterError(f"{name} is {value}: expected at least 1")
+        if self.weights not in KERNELS:
+            raise ParameterError(f"weights is {self.weights!r}: expected one of {', '.join(KERNELS)}")
+        if self.weights != "auto" and self.attention != "auto":
+            raise ParameterError(f"attention is {self.attention!r} with weights {self.weights!r}: expected auto")
         if self.exact and self.attention != "auto":
             raise ParameterError(f"attention is {self.attention!r} with exact: expected auto, which can be exact")
         if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):

@@ -5,67 +5,88 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
-from transformers.utils import logging as transformers_logging
 
-from truedraft.cli.bench import bench
-from truedraft.cli.certify import certify
-from truedraft.cli.chat import chat
-from truedraft.cli.data import data
-from truedraft.cli.experiment import experiment
-from truedraft.cli.fill_memory import fill_memory
-from truedraft.cli.find_layers import find_layers
-from truedraft.cli.generate import generate
-from truedraft.cli.lab import lab
-from truedraft.cli.models import models, pull
-from truedraft.cli.plan import plan
-from truedraft.cli.profile import profile
-from truedraft.cli.train import train
 from truedraft.errors import TruedraftError
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="truedraft",
-    help="Lossless speculative decoding: faster text, distributed exactly as the model alone would write it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    generate,
-    chat,
-    profile,
-    bench,
-    plan,
-    experiment,
-    certify,
-    find_layers,
-    fill_memory,
-    pull,
-    models,
-    lab,
-    data,
-    train,
-):
-    app.command()(command)
+_HOMES = {
+    "generate": "generate",
+    "chat": "chat",
+    "profile": "profile",
+    "bench": "bench",
+    "plan": "plan",
+    "experiment": "experiment",
+    "certify": "certify",
+    "find-layers": "find_layers",
+    "fill-memory": "fill_memory",
+    "pull": "models",
+    "models": "models",
+    "lab": "lab",
+    "data": "data",
+    "train": "train",
+}
+"""The file that each command lives in."""
+
+
+def app(first: str | None = None) -> typer.Typer:
+    """The command line, with no more commands than its first word asks for: each imports only what it uses."""
+    made = typer.Typer(
+        name="truedraft",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    made.callback()(_root)
+    for name in [first] if first in _HOMES else [] if first == "--version" else _HOMES:
+        module = import_module(f"truedraft.cli.{_HOMES[name]}")
+        made.command(name)(getattr(module, name.replace("-", "_")))
+    return made
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"truedraft {version('truedraft')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Lossless speculative decoding: faster text, distributed exactly as the model alone would write it."""
+
+
+def _mute() -> None:
+    """Let transformers say nothing of its own, where it was imported."""
+    if "transformers" in sys.modules:
+        logging = import_module("transformers.utils.logging")
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. 2: the request is at fault; 130: interrupted."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
+    said = list(sys.argv[1:] if arguments is None else arguments)
+    commands = app(said[0] if said else None)
+    _mute()
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        code = commands(args=said, standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TruedraftError as error:
         print(f"truedraft: {error}", file=sys.stderr)
         return 2
     except typer.TyperException as error:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-        print(f"truedraft: {' '.join(message.split())} (see --help)", file=sys.stderr)
+        if message:  # none where the help was printed because nothing was said
+            print(f"truedraft: {' '.join(message.split())} (see --help)", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         print("truedraft: interrupted", file=sys.stderr)

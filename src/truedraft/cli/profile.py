@@ -35,6 +35,7 @@ def profile(
     tokens: Annotated[int, typer.Option("--tokens", help="Most tokens of a pass.")] = 256,
     repeats: Annotated[int, typer.Option("--repeats", help="Times that every point is measured.")] = 7,
     dtype: opt.Dtype = "auto",
+    weights: opt.Weights = "auto",
     device: opt.Device = "auto",
     exact: opt.Exact = None,
     threads: opt.Threads = None,
@@ -50,7 +51,14 @@ def profile(
         repeats,
     )
     console = Console(stderr=True, highlight=False)
-    options: dict[str, Any] = {"dtype": dtype, "device": device, "exact": exact, "threads": threads, "offline": offline}
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "weights": weights,
+        "device": device,
+        "exact": exact,
+        "threads": threads,
+        "offline": offline,
+    }
     with RichProgress(console) as progress:
         loaded = load(model, progress=progress, drafter="none", **options)
     models = {"none": loaded}

@@ -17,7 +17,8 @@ from truedraft.nets.eagle3 import Eagle3Net
 from truedraft.nets.head import Head
 from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.mtp_checkpoint import CheckpointMtp
-from truedraft.targets.packed import Product, joined, linears, pack, siblings, why_not
+from truedraft.targets.kernels import why_not
+from truedraft.targets.packed import Product, joined, linears, pack, siblings
 
 __all__ = ["drafting_dtype", "speed_up"]
 

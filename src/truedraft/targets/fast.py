@@ -18,9 +18,10 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets.activations import even_activations
 from truedraft.targets.attention import PLAIN, Layout, register
 from truedraft.targets.exact import HeadCount, find_layout
+from truedraft.targets.kernels import KERNELS, why_not
 from truedraft.targets.lean import make_lean
 from truedraft.targets.masks import MASKED_ATTENTION
-from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings, why_not
+from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings
 from truedraft.targets.products import Form, Stopwatch, Trial, form_of, try_out
 
 __all__ = ["Preparation", "prepare"]
@@ -42,31 +43,38 @@ class Preparation:
 
 @dataclass(frozen=True)
 class _Survey:
-    """What one short pass shows. groups: layers that share an input. heads: the shapes of attention."""
+    """What one short pass shows. groups: layers that share an input, by form. heads: the shapes of attention."""
 
-    groups: list[list[Linear]]
+    groups: list[tuple[Form, list[Linear]]]
     heads: set[HeadCount]
 
 
-def prepare(model: PreTrainedModel, *, exact: bool | None = None, stopwatch: Stopwatch | None = None) -> Preparation:
+def prepare(
+    model: PreTrainedModel,
+    *,
+    exact: bool | None = None,
+    weights: str = "auto",
+    stopwatch: Stopwatch | None = None,
+) -> Preparation:
     """Replace a model's layers and attention by faster ones where there are any, and by exact ones if asked.
 
-    exact: None is as long as it costs no more than a tenth. Raises `UnsupportedModelError` if exactness is asked for
-    and cannot be had.
+    exact: None is as long as it costs no more than a tenth. weights: a name of `KERNELS`; all but "auto" round the
+    weights of all layers but the head, whose logits would tie. Raises `UnsupportedModelError` if exactness or rounded
+    weights are asked for and cannot be had.
     """
-    obstacle = why_not(next(model.parameters()))
+    obstacle = why_not(next(model.parameters()), KERNELS[weights])
     if obstacle is not None:
-        return _unprepared(exact, obstacle)
-    survey = _survey(model)
+        return _unprepared(exact, weights, obstacle)
+    survey = _survey(model, weights)
     stopwatch = stopwatch or Stopwatch()
     trials: dict[Form, Trial] = {}
-    for group in survey.groups:
-        if (form := form_of(group)) not in trials:
-            trials[form] = try_out(group, stopwatch)
+    for form, group in survey.groups:
+        if form not in trials:
+            trials[form] = try_out(form, group, stopwatch)
     layout = None if exact is False else find_layout(survey.heads)
     obstacle = _why_not_exact(model, survey, trials, layout)
     if exact and obstacle is not None:
-        return _unprepared(exact, obstacle)
+        return _unprepared(exact, "auto", obstacle)
     becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(survey, trials))
     _replace(model, survey, trials, all_of_them=becomes_exact)
     if becomes_exact:
@@ -78,7 +86,9 @@ def prepare(model: PreTrainedModel, *, exact: bool | None = None, stopwatch: Sto
     return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,))
 
 
-def _unprepared(exact: bool | None, obstacle: str) -> Preparation:
+def _unprepared(exact: bool | None, weights: str, obstacle: str) -> Preparation:
+    if weights != "auto":
+        raise UnsupportedModelError(f"weights cannot be {weights} here: {obstacle}; leave weights out")
     if exact:
         raise UnsupportedModelError(f"logits cannot be exact here: {obstacle}; leave exact out")
     return Preparation(False, (obstacle,))
@@ -100,23 +110,23 @@ def _why_not_exact(
 
 def _is_cheap(survey: _Survey, trials: dict[Form, Trial]) -> bool:
     """Whether packing every layer costs little compared with the faster way for each."""
-    run = [trials[form_of(group)] for group in survey.groups]
+    run = [trials[form] for form, _ in survey.groups]
     return sum(trial.packed for trial in run) <= _TOLERATED * sum(min(trial.plain, trial.packed) for trial in run)
 
 
 def _replace(model: PreTrainedModel, survey: _Survey, trials: dict[Form, Trial], *, all_of_them: bool) -> None:
     """Pack the layers that gain by it, or all."""
-    for group in survey.groups:
-        trial = trials[form_of(group)]
+    for form, group in survey.groups:
+        trial = trials[form]
         if all_of_them or trial.packed < trial.plain:
             weight, bias = joined(group)
-            pack(model, group, Product(weight, bias, rows=trial.rows))
+            pack(model, group, Product(weight, bias, rows=trial.rows, kernel=form.kernel))
 
 
 # ── a short pass, and what is measured ────────────────────────────────────────────────────────────────────────────
 
 
-def _survey(model: PreTrainedModel) -> _Survey:
+def _survey(model: PreTrainedModel, weights: str) -> _Survey:
     """Run two tokens through the model and look on; its attention is left as it was."""
     heads: set[HeadCount] = set()
 
@@ -137,4 +147,10 @@ def _survey(model: PreTrainedModel) -> _Survey:
         )
     finally:
         model.set_attn_implementation(before)
-    return _Survey(groups, heads)
+    return _Survey([(_form(model, group, weights), group) for group in groups], heads)
+
+
+def _form(model: PreTrainedModel, group: list[Linear], weights: str) -> Form:
+    """The form of a group's product, with the kernel that it is to have."""
+    is_head = model.get_output_embeddings() in group
+    return form_of(group, KERNELS["auto" if is_head else weights])

@@ -1,7 +1,5 @@
 """Linear layers whose weights are laid out once for the processor's own matrix kernels.
 
-PyTorch multiplies by the weight as it lies in memory; oneDNN reads it several times faster in blocks of its own, for
-which PyTorch has operators that its compiler emits. They are not public, so they are tried before they are trusted.
 Layers that read the same input (queries, keys and values; gate and up) become one product. This file refuses to know
 which models there are: it looks at the layers and at one short pass.
 """
@@ -16,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-__all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "together", "why_not"]
+from truedraft.targets.kernels import KERNELS, MakeKernel
 
-_BATCH = 8  # rows that the kernels are told to expect; a weight packed for fewer than 4 is slow beyond one row
+__all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "together"]
 
 Linear = nn.Linear | Conv1D
 
@@ -29,9 +27,11 @@ class Product:
     Some kernels sum a row in another order, or are slower, when they are given fewer rows.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rows: int = 1) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None = None, *, rows: int = 1, kernel: MakeKernel = KERNELS["auto"]
+    ) -> None:
         self.outputs, self.inputs = weight.shape
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH)
+        self._kernel = kernel(weight)
         self.bias = None if bias is None else bias.detach()
         self.rows = rows
         self.latest: tuple[Tensor, Tensor] | None = None
@@ -45,13 +45,16 @@ class Product:
         return self._multiply(x)
 
     def _multiply(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return product
+        return self._kernel.multiply(x, self.bias)
+
+    @property
+    def bytes(self) -> int:
+        """Of the weight that a product reads."""
+        return self._kernel.bytes
 
     def weight(self) -> Tensor:
-        """W [out, in] as it was, unpacked into new memory."""
-        dense: Tensor = self.packed.to_dense()
-        return dense
+        """W [out, in] as it is multiplied by, unpacked into new memory."""
+        return self._kernel.dense()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Product:
         """Itself: copies of a model share what does not change."""
@@ -109,19 +112,6 @@ def together(layers: Sequence[Any], x: Tensor) -> Tensor:
     if isinstance(first, PackedLinear) and first.product.outputs == sum(layer.out_features for layer in layers):
         return first.product(x)
     return torch.cat([layer(x) for layer in layers], -1)
-
-
-def why_not(weight: Tensor) -> str | None:
-    """Why weights of this device and type cannot be packed; None if they can. The operators are tried."""
-    if weight.device.type != "cpu":
-        return f"packed layers are for CPUs, and the model is on {weight.device.type}"
-    sample = torch.randn(32, 64).to(weight.dtype)
-    try:
-        difference = Product(sample)(sample[:5]) - nn.functional.linear(sample[:5], sample)
-    except (AttributeError, NotImplementedError, RuntimeError) as error:
-        return f"PyTorch {torch.__version__} has no packed product of {weight.dtype} here: {str(error).splitlines()[0]}"
-    largest = float(difference.abs().max())
-    return None if largest < 1 else f"the packed product is wrong by {largest:.2g} on this processor"
 
 
 def linears(model: nn.Module) -> list[Linear]:

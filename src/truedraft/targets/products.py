@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from truedraft.targets.exact import least_rows
+from truedraft.targets.kernels import KERNELS, MakeKernel
 from truedraft.targets.packed import Linear, Product, joined
 
 __all__ = ["Form", "Stopwatch", "Trial", "form_of", "try_out"]
@@ -22,6 +23,8 @@ _WIDTHS = (1, 8)
 """Tokens of the passes that a layer has to be fast for."""
 _PADDED = (1, 2, 4)
 """Rows that a single one may be padded to, where more rows take less time."""
+_WORTH = 0.9
+"""Padding has to bring the time of a single row down to this part, because it is work of its own."""
 _REPEATS = 3
 _CACHE = 16_000_000  # numbers read between two measurements, so that a weight comes from memory as in a real pass
 
@@ -33,6 +36,7 @@ class Form:
     outputs: int
     inputs: int
     has_bias: bool
+    kernel: MakeKernel = KERNELS["auto"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Trial:
     """A product, tried.
 
     exact_rows: the fewest rows with which it is exact, None if it never is. rows: what it should be given at least,
-    which may be more, because that can be faster. plain, packed: seconds of the usual passes either way.
+    which may be more, because that can be faster. plain, packed: seconds of the usual passes either way; plain is
+    infinite where the kernel rounds the weights, which the layers as they are do not.
     """
 
     exact_rows: int | None
@@ -49,10 +54,10 @@ class Trial:
     packed: float
 
 
-def form_of(group: Sequence[Linear]) -> Form:
-    """The form of a group's product."""
+def form_of(group: Sequence[Linear], kernel: MakeKernel = KERNELS["auto"]) -> Form:
+    """The form of a group's product with this kernel."""
     shapes = [joined([layer]) for layer in group]
-    return Form(sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1], shapes[0][1] is not None)
+    return Form(sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1], shapes[0][1] is not None, kernel)
 
 
 class Stopwatch:
@@ -74,10 +79,10 @@ class Stopwatch:
 
 
 @torch.inference_mode()
-def try_out(group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
+def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
     """Measure a group's layers as they are and as one packed product, and look for the rows that make that exact."""
     layers = [joined([layer]) for layer in group]
-    product = Product(*joined(group))
+    product = Product(*joined(group), kernel=form.kernel)
     dtype = layers[0][0].dtype
     exact_rows = least_rows(product, product.inputs, product.outputs, dtype=dtype)
 
@@ -91,10 +96,10 @@ def try_out(group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
 
     paddings = [rows for rows in _PADDED if rows >= (exact_rows or 1)] or [exact_rows or 1]
     packed = {rows: seconds(product, rows) for rows in {*paddings, *_WIDTHS}}
-    rows = min(paddings, key=packed.__getitem__)
+    rows = min(paddings, key=lambda rows: packed[rows] * (_WORTH if rows == paddings[0] else 1))
     return Trial(
         exact_rows,
         rows,
-        plain=sum(seconds(plain, width) for width in _WIDTHS),
+        plain=sum(seconds(plain, width) for width in _WIDTHS) if form.kernel is KERNELS["auto"] else float("inf"),
         packed=sum(packed[max(width, rows)] for width in _WIDTHS),
     )
