@@ -48,7 +48,9 @@ def load_named(name: str | Path, options: Options, progress: Progress | None) ->
     tokenizer = _tokenizer(folder, options)
     if options.attention != "auto":
         return Loaded(cache, tokenizer, Preparation(False))
-    return Loaded(cache, tokenizer, prepare(cache.model, exact=options.exact, weights=options.weights))
+    preparation = prepare(cache.model, exact=options.exact, weights=options.weights)
+    cache.ragged = preparation.ragged
+    return Loaded(cache, tokenizer, preparation)
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

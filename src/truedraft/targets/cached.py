@@ -59,9 +59,9 @@ class Nodes:
 class CachedModel:
     """A causal language model, in evaluation mode, and the keys and values of its rows.
 
-    chunk: most tokens that `read` gives the model at once. available: bytes of memory that a device has left.
-    context_length is None without a limit. Raises `UnsupportedModelError` for a model that cannot be decoded
-    speculatively; a small tree is tried out.
+    chunk: most tokens that `read` gives the model at once. available: bytes of memory that a device has left. ragged:
+    whether the model can run on passes without padding (`fast.prepare` says so). context_length is None without a
+    limit. Raises `UnsupportedModelError` for a model that cannot be decoded speculatively; a small tree is tried out.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class CachedModel:
         *,
         chunk: int = 512,
         available: Callable[[torch.device], int] = available_memory,
+        ragged: bool = False,
     ) -> None:
         if chunk < 1:
             raise ParameterError(f"chunk is {chunk}; it must be at least 1")
@@ -84,7 +85,7 @@ class CachedModel:
         self.context_length = context_length(model.config)
         shapes, self.vocab_size = survey(model)
         self._readable: int = self.model.get_input_embeddings().num_embeddings
-        self._chunk, self._available = chunk, available
+        self._chunk, self._available, self.ragged = chunk, available, ragged
         self._cache = SlotCache(shapes, dtype=self.dtype, device=self.device)
         self._rows = Rows(self._cache)
 
@@ -205,7 +206,7 @@ class CachedModel:
         by_row = dict(sorted((self._rows.index(key), new) for key, new in zip(keys, nodes, strict=True)))
         rows = [self._rows.held[index] for index in by_row]
         spans = [row.span(index, new.parents) for row, (index, new) in zip(rows, by_row.items(), strict=True)]
-        what = Pass(tuple(spans), self.device)
+        what = Pass(tuple(spans), self.device, ragged=self.ragged)
         self._cache.begin(what)
         tokens = [new.tokens for new in by_row.values()]
         output = run_model(self.model, what, tokens, self._cache, taps=taps, scored=scored)

@@ -34,11 +34,12 @@ _TOLERATED = 1.1  # an exact layer may cost so much of the time of the fastest b
 class Preparation:
     """What became of a model. exact: whether logits are the same bits however a text is drafted, batched and cut.
 
-    notes: a line each for what could not be had, with the reason.
+    notes: a line each for what could not be had, with the reason. ragged: whether it can run on passes without padding.
     """
 
     exact: bool
     notes: tuple[str, ...] = ()
+    ragged: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,12 @@ def prepare(
     _replace(model, survey, trials, all_of_them=becomes_exact)
     if becomes_exact:
         even_activations(model)
+    ragged = False
     if survey.heads and model.dtype is torch.float32:
         chosen = layout if becomes_exact and layout else PLAIN
         model.set_attn_implementation(register(chosen))
-        make_lean(model, chosen)
-    return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,))
+        ragged = make_lean(model, chosen)
+    return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,), ragged)
 
 
 def _unprepared(exact: bool | None, weights: str, obstacle: str) -> Preparation:

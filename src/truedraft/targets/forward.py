@@ -28,15 +28,18 @@ def run_model(
     scored: bool = True,
 ) -> Any:
     """Run the model on tokens [n] of every span; its output. Unless scored, the head is left out."""
-    ids = [[*row, *[row[-1]] * (what.width - len(row))] for row in tokens]
     options: dict[str, Any] = {}
-    if scored and what.is_padded:  # padding needs no logits
-        real = torch.arange(what.width) < torch.tensor([span.fresh for span in what.spans])[:, None]
-        options["logits_to_keep"] = real.to(what.device)
+    if what.is_ragged:
+        ids, positions = [[token for row in tokens for token in row]], what.positions[what.places][None]
+    else:
+        ids, positions = [[*row, *[row[-1]] * (what.width - len(row))] for row in tokens], what.positions
+        if scored and what.is_padded:  # padding needs no logits
+            real = torch.zeros(positions.shape, dtype=torch.bool, device=what.device)
+            options["logits_to_keep"] = real.index_put_(what.places, torch.tensor(True))
     with running(what):
         return (model if scored else model.get_decoder())(
             input_ids=torch.tensor(ids, device=what.device),
-            position_ids=what.positions,
+            position_ids=positions,
             cache=cache,
             use_cache=True,
             output_hidden_states=list(taps) if taps else None,
@@ -46,8 +49,8 @@ def run_model(
 
 def logits_of(output: Any, what: Pass) -> list[Tensor]:
     """The logits [n, V] of every span's new nodes."""
-    if what.is_padded:
-        return list(output.logits.split([span.fresh for span in what.spans]))
+    if what.is_padded:  # of the real nodes, one span's behind the other's
+        return list(output.logits.flatten(0, -2).split([span.fresh for span in what.spans]))
     return list(output.logits.unbind())
 
 
@@ -56,4 +59,6 @@ def features_of(output: Any, what: Pass, taps: Sequence[int]) -> list[Tensor]:
     if output.hidden_states is None:
         raise UnsupportedModelError("the model does not show its hidden states; use a drafter that needs none")
     stacked = torch.stack([output.hidden_states[tap] for tap in taps], dim=2)
+    if what.is_ragged:
+        return list(stacked[0].split([span.fresh for span in what.spans]))
     return [row[: span.fresh] for row, span in zip(stacked, what.spans, strict=True)]

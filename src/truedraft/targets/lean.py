@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from truedraft.targets.attention import PLAIN, Heads, Layout, Scoring, attend
 from truedraft.targets.packed import together
-from truedraft.targets.passes import current
+from truedraft.targets.passes import Pass, current
 
 __all__ = ["make_lean"]
 
@@ -45,7 +45,7 @@ class _Lean(nn.Module):
         position_embeddings: tuple[Tensor, Tensor] | None = None,
         **options: Any,
     ) -> Tensor:
-        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces."""
+        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces; [1, N, D] in a ragged pass."""
         what = current()
         if cache is None or position_embeddings is None or what is None:
             result: Tensor = super().forward(
@@ -60,12 +60,23 @@ class _Lean(nn.Module):
         query, keys, values = _projected(attention, _normed(self.input_layernorm, hidden_states), position_embeddings)
         keys, values = cache.update(keys, values, attention.layer_idx)
         scoring = Scoring(attention.scaling, self.layout)
+        if what.is_ragged:
+            query = _spread(query, what)
         mixed = attend(Heads(query, keys, values, attention_mask), scoring, spans=what.spans)
+        if what.is_ragged:
+            mixed = mixed[what.places][None]
         hidden = hidden_states + attention.o_proj(mixed.flatten(2))
         gate_up = together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
         gate, up = gate_up.chunk(2, -1)
         output: Tensor = hidden + mlp.down_proj(mlp.act_fn(gate) * up)
         return output
+
+
+def _spread(query: Tensor, what: Pass) -> Tensor:
+    """Queries [1, H, N, D] of a ragged pass as [B, H, W, D]; padding asks for nothing."""
+    _, heads, _, dim = query.shape
+    spread = query.new_zeros(len(what.spans), what.width, heads, dim)
+    return spread.index_put_(what.places, query[0].transpose(0, 1)).transpose(1, 2)
 
 
 def _projected(attention: Any, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,11 +108,12 @@ def _normed(norm: Any, x: Tensor) -> Tensor:
     return (x * scale).mul_(norm.weight)
 
 
-def make_lean(model: nn.Module, layout: Layout) -> int:
-    """Make the layers of known classes lean, in place, with attention of this layout; returns how many."""
+def make_lean(model: Any, layout: Layout) -> bool:
+    """Make the layers of known classes lean, in place, with attention of this layout; whether these are all layers."""
     layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
     lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
     for layer in layers:
         layer.__class__ = lean[type(layer)]
-        layer.layout = layout  # type: ignore[assignment]
-    return len(layers)
+        layer.layout = layout
+    depth: int = model.config.get_text_config(decoder=True).num_hidden_layers
+    return len(layers) == depth

@@ -56,11 +56,13 @@ class Span:
 class Pass:
     """One forward pass over B spans, in ascending order of their rows, padded to the same number of new nodes W.
 
-    A padding node has position 0 and is written behind its row's nodes, where nothing looks.
+    A padding node has position 0 and is written behind its row's nodes, where nothing looks. ragged: the model can run
+    on the N real nodes alone, one row's behind the other's, as a batch of one; only its attention then sees W.
     """
 
     spans: tuple[Span, ...]
     device: torch.device
+    ragged: bool = False
 
     @cached_property
     def width(self) -> int:
@@ -76,6 +78,18 @@ class Pass:
     def is_padded(self) -> bool:
         """Whether some rows have fewer new nodes than others."""
         return any(span.fresh != self.width for span in self.spans)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the model runs on the real nodes alone."""
+        return self.ragged and self.is_padded
+
+    @cached_property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """(row, column) [N] of the real nodes among the B x W."""
+        real = torch.arange(self.width) < torch.tensor([span.fresh for span in self.spans])[:, None]
+        rows, columns = real.nonzero(as_tuple=True)
+        return rows.to(self.device), columns.to(self.device)
 
     @cached_property
     def is_flush(self) -> bool:

@@ -35,7 +35,7 @@ class SlotLayer(CacheLayerMixin):
     views: tuple[Tensor, Tensor]
     """What attention sees: views [B, heads, S, dim], or [R, heads, S, dim] if `rows` is set."""
     cells: tuple[Tensor, Tensor] | None = None
-    """(row, slot) [B, W] of the new nodes, where they do not start at the same slot of neighbouring rows."""
+    """(row, slot) of the new nodes, [B, W] or [1, N], where they do not start at the same slot of neighbouring rows."""
     rows: Tensor | None = None
     """[B] the rows, where they are not neighbours."""
     width: int = 0
@@ -108,7 +108,7 @@ class SlotCache(Cache):
         """Point every layer at the slots that the pass writes and sees."""
         rows, starts = [span.row for span in what.spans], [span.start for span in what.spans]
         neighbours = rows[-1] - rows[0] == len(rows) - 1
-        aligned = neighbours and len(set(starts)) == 1
+        aligned = neighbours and len(set(starts)) == 1 and not what.is_ragged
         span = slice(rows[0], rows[-1] + 1) if neighbours else slice(None)
         self._point(
             [
@@ -118,11 +118,18 @@ class SlotCache(Cache):
             [buffer[:, span, :, : what.extent] for buffer in self._buffers],
         )
         index = torch.tensor(rows, device=self.device)
-        slots = torch.tensor(starts, device=self.device)[:, None] + torch.arange(what.width, device=self.device)
+        cells = None if aligned else self._cells(what, index, torch.tensor(starts, device=self.device))
         for layer in self._layers:
-            layer.cells = None if aligned else (index[:, None], slots)
+            layer.cells = cells
             layer.rows = None if neighbours else index
             layer.width = what.width
+
+    def _cells(self, what: Pass, rows: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """(row, slot) of the new nodes: [B, W], or [1, N] where the model runs on the real ones alone."""
+        if what.is_ragged:
+            row, column = what.places
+            return rows[row][None], (starts[row] + column)[None]
+        return rows[:, None], starts[:, None] + torch.arange(what.width, device=self.device)
 
     def _point(self, targets: Sequence[Tensor], views: Sequence[Tensor]) -> None:
         """Hand each layer its part of the stacked views [n, ...], one pair per kind of layer."""
