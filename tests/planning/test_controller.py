@@ -1,5 +1,8 @@
 """The controller: it does not bias the text, it bets where that pays and stops where it does not."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
@@ -80,14 +83,23 @@ def test_costs_follow_the_passes_seen():
     costs = RoundCosts(profile(), [1, 2, 4])
     assert costs.passes(1, 64) == pytest.approx([1, 1, 1, 1])
     for _ in range(20):
-        costs.learn(1, 0, 64, 2.0)
-        costs.learn(1, 4, 64, 5.0)
+        costs.learn(1, [0], 64, 2.0)
+        costs.learn(1, [4], 64, 5.0)
     seconds = costs.passes(1, 64)
     assert seconds[0] == pytest.approx(2.0, rel=0.3) and seconds[3] == pytest.approx(5.0, rel=0.2)
     assert seconds[0] <= seconds[1] <= seconds[2] <= seconds[3]
     before = costs.passes(1, 64)[0]
-    costs.learn(1, 0, 64, 1000.0)
+    costs.learn(1, [0], 64, 1000.0)
     assert costs.passes(1, 64)[0] < 1.2 * before, "one slow pass is forgiven"
+
+
+@pytest.mark.parametrize(("ragged", "width"), [(False, 5), (True, 2)])
+def test_a_pass_is_as_wide_as_its_longest_draft_or_its_mean_one(ragged, width):
+    costs = RoundCosts(replace(profile(slope=1.0), model={"ragged": ragged}), [1, 2, 4])
+    for _ in range(50):
+        costs.learn(4, [4, 0, 0, 0], 64, 2.0 * profile(slope=1.0).pass_seconds(width, batch=4))
+    expected = 2.0 * profile(slope=1.0).pass_seconds(1, batch=4)
+    assert costs.passes(4, 64)[0] == pytest.approx(expected, rel=0.1)
 
 
 def test_costs_outside_the_pass_grow_with_the_draft():
@@ -207,6 +219,31 @@ def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
             for session, item in step:
                 bets[session].append(item.shape.depth)
     assert sum(bets[sessions[0]]) >= 3 * len(bets[sessions[0]]), "looks aside"
+
+
+class Known:
+    """What is known of a text, once and for all."""
+
+    def __init__(self, gained, filled):
+        self._rates = gained, filled
+
+    def rates(self, *_):
+        return self._rates
+
+
+def test_where_nothing_is_padded_one_easy_text_in_a_batch_may_bet():
+    """Sixteen texts past the ridge: padded, one draft of four costs what sixteen would; ragged, it costs itself."""
+    costly = profile(ridge=16, slope=0.0)
+    sessions = [make_session([n % 4], Parameters(max_new_tokens=60), FACTS) for n in range(16)]
+    for ragged in (False, True):
+        controller = Controller(Shape.chain(4), replace(costly, model={"ragged": ragged}))
+        easy = np.array([0.9, 1.8, 2.7, 3.6]), np.ones(4)
+        for session in sessions:
+            hard = session is not sessions[0]
+            controller._own[session] = Known(0.01 * easy[0] if hard else easy[0], easy[1])
+        passes, outside = controller._costs.passes(16, 64.0), controller._costs.outside(16)
+        chosen = controller._best(sessions, passes, outside)
+        assert chosen[1:] == [0] * 15 and (chosen[0] > 0) == ragged
 
 
 # ── what it must not do ───────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,13 @@ def test_a_batch_is_as_wide_as_its_longest_draft():
     profile = costing(0.0, ridge=1)
     assert predicted_speedup(half, profile, "model", batch=1) == pytest.approx(1 / (1 + 4 * 0.5))
     assert predicted_speedup(half, profile, "model", batch=2) == pytest.approx(1 / (1 + 4 * 0.75))
+
+
+def test_without_padding_a_batch_is_as_wide_as_its_mean_draft():
+    half = Counts(drafted=(50, 0, 0, 0, 50), accepted=(100,))
+    profile = replace(costing(0.0, ridge=1), model={"ragged": True})
+    for batch in (1, 2, 16):
+        assert predicted_speedup(half, profile, "model", batch=batch) == pytest.approx(1 / (1 + 4 * 0.5))
 
 
 def test_what_is_not_sped_up_limits_the_whole():

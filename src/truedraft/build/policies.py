@@ -45,4 +45,4 @@ def glance(target: CachedModel, facts: Facts) -> Profile:
     context = 64 if facts.context_length is None else max(1, min(64, facts.context_length - max(_WIDTHS) - 1))
     widths = _WIDTHS if facts.context_length is None or facts.context_length > 2 * max(_WIDTHS) else (1,)
     grid = Grid((context,), _BATCHES, widths, tokens=96, repeats=2)
-    return Profile(pass_times(TorchTarget(target), facts, grid))
+    return Profile(pass_times(TorchTarget(target), facts, grid), model={"ragged": target.ragged})

@@ -98,7 +98,7 @@ def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profi
     prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
     batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
     drafting = draft_costs(models, prompts, batches=batches, told=told)
-    return Profile(passes, drafting, machine, {"name": plain.name, **asdict(size)})
+    return Profile(passes, drafting, machine, {"name": plain.name, "ragged": target.model.ragged, **asdict(size)})
 
 
 def prompts_of(

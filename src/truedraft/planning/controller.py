@@ -37,7 +37,7 @@ class Controller:
     """`core.Policy` by measured goodput. shape: the most that may be bet; profile: what passes cost on this machine."""
 
     def __init__(self, shape: Shape, profile: Profile) -> None:
-        self._levels = ladder(shape)
+        self._levels, self._ragged = ladder(shape), profile.ragged
         self._costs = RoundCosts(profile, [level.nodes for level in self._levels])
         self._common = Yield(self._levels, _COMMON_FADING)
         self._lately = Yield(self._levels, _LATELY_FADING)
@@ -67,8 +67,9 @@ class Controller:
         gained, filled = (np.stack(rows) for rows in zip(*rates, strict=True))  # [B, L]
         order = np.argsort(-gained.sum(1), kind="stable")
         tokens = len(sessions) + gained[order].cumsum(0).cumsum(1)
-        # A pass is as wide as the longest draft among the texts that bet.
-        widened = 1.0 - np.cumprod(1.0 - np.clip(filled[order], 0.0, 1.0), axis=0)
+        filled = np.clip(filled[order], 0.0, 1.0)
+        # A padded pass is as wide as the longest draft among the texts that bet, another one as the mean of all.
+        widened = filled.cumsum(0) / len(sessions) if self._ragged else 1.0 - np.cumprod(1.0 - filled, axis=0)
         share = np.arange(1, len(sessions) + 1)[:, None] / len(sessions)
         seconds = passes[0] + (widened * np.diff(passes)).cumsum(1) + outside[0] + share * (outside[1:] - outside[0])
         goodput = tokens / seconds
@@ -138,9 +139,9 @@ class Controller:
         last = records[0]
         if len(records) != last.batch or not last.timings.target > 0:
             return
-        drafted = max(len(record.draft) for record in records)
+        drafts = [len(record.draft) for record in records]
         context = float(np.mean([len(session.tokens) for session, _ in fresh]))
-        self._costs.learn(last.batch, drafted, context, last.timings.target)
+        self._costs.learn(last.batch, drafts, context, last.timings.target)
         rung = max(allowed_level(self._levels, record.shape) for record in records)
         if rung == 0 or all(record.shape.depth for record in records):
             self._costs.learn_outside(last.batch, rung, last.timings.total - last.timings.target)

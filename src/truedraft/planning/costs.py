@@ -42,13 +42,14 @@ class RoundCosts:
     def __init__(self, profile: Profile, sizes: Sequence[int]) -> None:
         self._profile, self._sizes = profile, (0, *sizes)
         self._overall = _Mean()
-        self._ratios: dict[tuple[int, int], _Mean] = {}
+        self._ratios: dict[tuple[int, float], _Mean] = {}
         self._outside: dict[int, dict[int, _Mean]] = {}
-        self._known: dict[tuple[int, int, int], float] = {}
+        self._known: dict[tuple[int, float, int], float] = {}
         self._curves: dict[tuple[int, int], Row] = {}
 
-    def learn(self, batch: int, drafted: int, context: float, target: float) -> None:
-        """A pass over `batch` texts whose longest draft had so many tokens took `target` seconds."""
+    def learn(self, batch: int, drafts: Sequence[int], context: float, target: float) -> None:
+        """A pass over `batch` texts whose drafts had so many tokens took `target` seconds."""
+        drafted = self._width(drafts)
         ratio = target / self._foreseen(batch, drafted, context)
         self._overall.add(ratio)
         self._ratios.setdefault((batch, drafted), _Mean()).add(ratio)
@@ -65,7 +66,8 @@ class RoundCosts:
     def passes(self, batch: int, context: float) -> Row:
         """Seconds of a pass [L + 1] with the draft of every rung, nothing drafted first; never falling."""
         overall = self._overall.value if self._overall.weight else 1.0
-        seen = [(size, self._ratios[batch, size]) for size in self._sizes if (batch, size) in self._ratios]
+        points = sorted(size for other, size in self._ratios if other == batch)
+        seen = [(size, self._ratios[batch, size]) for size in points]
         factors: float | Row = overall
         if seen:  # between two points that were seen, the correction lies between theirs
             values = [(mean.weight * mean.value + _STRENGTH * overall) / (mean.weight + _STRENGTH) for _, mean in seen]
@@ -84,6 +86,10 @@ class RoundCosts:
                 seconds[place] = base + (known[nearest].value - base) * size / self._sizes[nearest]
         return seconds
 
+    def _width(self, drafts: Sequence[int]) -> float:
+        """What a pass is as wide as: the longest draft if it is padded, else the mean one, to a quarter of a token."""
+        return round(4 * sum(drafts) / len(drafts)) / 4 if self._profile.ragged else max(drafts)
+
     def _nearest(self, batch: int) -> dict[int, _Mean]:
         """What was seen at the batch size nearest to this one."""
         if not self._outside:
@@ -97,7 +103,7 @@ class RoundCosts:
             self._curves[key] = np.array([self._foreseen(batch, size, context) for size in self._sizes])
         return self._curves[key]
 
-    def _foreseen(self, batch: int, drafted: int, context: float) -> float:
+    def _foreseen(self, batch: int, drafted: float, context: float) -> float:
         key = batch, drafted, round(context / _CONTEXT)
         if key not in self._known:
             self._known[key] = self._profile.pass_seconds(1 + drafted, batch=batch, context=_CONTEXT * key[2])

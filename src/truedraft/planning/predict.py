@@ -1,7 +1,7 @@
 """The speed of a setting before it is run: observed counts at measured costs, with the doubt that the sample leaves.
 
-The account's own formula, tokens over cost, with the round's real parts in place of k c + 1: the pass over a padded
-batch is as wide as its longest draft, and what happens outside the pass counts.
+The account's own formula, tokens over cost, with the round's real parts in place of k c + 1: the pass over a batch is
+as wide as its longest draft if it is padded, and as its mean one if not, and what happens outside the pass counts.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ def predicted_speedup(
 
 
 def _expected_pass(reach: Sequence[float], profile: Profile, batch: int, context: float | None) -> float:
-    """Expected seconds of a pass as wide as the longest of `batch` independent drafts.
+    """Expected seconds of a pass over `batch` independent drafts.
 
-    Sum over w of P(longest >= w) (T(w + 1) - T(w)), with P(longest >= w) = 1 - (1 - reach[w - 1])^batch.
+    Padded to the longest: the sum over w of P(longest >= w) (T(w + 1) - T(w)), where P(longest >= w) is
+    1 - (1 - reach[w - 1])^B. Ragged: T at the mean width, around which that of a batch does not vary much.
     """
+    if profile.ragged and batch > 1:
+        return profile.pass_seconds(1.0 + sum(reach), batch=batch, context=context)
     seconds = before = profile.pass_seconds(1, batch=batch, context=context)
     for drafted, share in enumerate(reach, start=1):
         here = profile.pass_seconds(1 + drafted, batch=batch, context=context)

@@ -53,7 +53,8 @@ class DraftCost:
 class Profile:
     """Measured costs. passes: at least one batch size at one context. drafting: none known is no cost.
 
-    machine: bandwidth in bytes/s, peak in FLOP/s, threads and versions, by name. model: its name and size, by name.
+    machine: bandwidth in bytes/s, peak in FLOP/s, threads and versions, by name. model: its name and size, by name, and
+    whether it is "ragged".
     """
 
     passes: tuple[PassTime, ...]
@@ -79,6 +80,11 @@ class Profile:
     def drafters(self) -> list[str]:
         """The drafters whose cost was measured."""
         return sorted({cost.drafter for cost in self.drafting})
+
+    @property
+    def ragged(self) -> bool:
+        """Whether passes are not padded: they are as wide as their texts' drafts are on average, not as the longest."""
+        return bool(self.model.get("ragged", False))
 
     @cached_property
     def _curves(self) -> dict[int, list[tuple[int, list[tuple[float, float]]]]]:
