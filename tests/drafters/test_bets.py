@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from tests.drafters.helpers import assert_within, make, words
 from truedraft.core import Law, Shape
-from truedraft.drafters.bets import Bet, best_first, check_price, pays
+from truedraft.drafters.bets import Bet, best_first, check_price, pays, price_among
+from truedraft.drafters.count_table import CountTable
+from truedraft.drafters.merge import MergeDrafter
+from truedraft.drafters.ngram import NgramDrafter
+from truedraft.drafters.recycle import RecycleDrafter
+from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.errors import ParameterError
 
 ROOT = 9
@@ -127,3 +132,30 @@ def test_an_empty_bet_expects_what_plain_decoding_emits():
 def test_a_price_is_a_share_of_a_pass(price):
     with pytest.raises(ParameterError, match="price"):
         check_price(price)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16])
+def test_the_price_among_texts_is_that_of_a_pass_that_grows_by_the_token(batch):
+    fixed, each = 30.0, 1.5
+    alone = each / (fixed + each)
+    assert price_among(batch, alone) == pytest.approx(batch * each / (fixed + batch * each))
+
+
+MAKERS = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "recycle": lambda: RecycleDrafter(CountTable(1 << 10, 1000)),
+    "merge": lambda: MergeDrafter([SuffixDrafter(), RecycleDrafter(CountTable(1 << 10, 1000))]),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_drafts_shrink_as_the_batch_fills_the_pass(name):
+    text, shape = [*range(10, 16), 1, 2, 3, *range(20, 26), 1, 2, 3, 30, 1, 2, 3], Shape(8, width=4, nodes=16)
+    nodes = []
+    for batch in (1, 4, 16, 64):
+        sessions = [make(text) for _ in range(batch)]
+        drafts = MAKERS[name]().propose(sessions, [shape] * batch)
+        assert len({draft.tree for draft in drafts}) == 1
+        nodes.append(len(drafts[0]))
+    assert nodes == sorted(nodes, reverse=True) and nodes[0] > nodes[-1]

@@ -34,7 +34,7 @@ class Sure:
     def __init__(self, *chances):
         self.chances, self.seen, self.released = chances, [], []
 
-    def bet(self, session, shape):
+    def bet(self, session, shape, *, batch=1):
         return Bet(Draft(Tree.chain((session.root, *[1] * len(self.chances)))), (1.0, *self.chances))
 
     def observe(self, sessions, verdicts, scores):
@@ -114,7 +114,7 @@ def test_an_empty_draft_of_the_other_leaves_the_bettors():
 
 def test_all_sessions_of_the_other_are_asked_at_once_and_order_is_kept():
     class Picky(Sure):
-        def bet(self, session, shape):
+        def bet(self, session, shape, *, batch=1):
             return super().bet(session, shape) if session.root % 2 else Bet.none(session.root)
 
     other, sessions = Other(), [make([root]) for root in (1, 2, 3, 4)]

@@ -145,7 +145,7 @@ def test_members_are_released_and_told_of_every_round():
     class Member:
         taps = ()
 
-        def bet(self, session, shape):
+        def bet(self, session, shape, *, batch=1):
             return Bet.none(session.root)
 
         def observe(self, sessions, verdicts, scores):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.core import Draft, Session, Shape, Tree
+from truedraft.drafters.bets import price_among
 from truedraft.drafters.growing import GrowingNodes, likeliest, ranking, surely
 from truedraft.errors import ParameterError
 
@@ -32,6 +33,10 @@ class Price:
     def __post_init__(self) -> None:
         if not (0 <= self.node < 1 and 0 <= self.level < 1):
             raise ParameterError(f"the price is {self}: expected shares of a pass, from 0 to below 1")
+
+    def among(self, batch: int) -> Price:
+        """The same where so many texts share the passes: nodes fill the pass, and a level serves all of them."""
+        return Price(price_among(batch, self.node), self.level / (1.0 + (batch - 1) * self.node))
 
 
 FREE = Price()

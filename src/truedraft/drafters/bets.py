@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from truedraft.core import Draft, Drafter, Session, Shape, Tree
 from truedraft.errors import ParameterError
 
-__all__ = ["PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays"]
+__all__ = ["PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays", "price_among"]
 
 PRICE = 0.025
 """What one more node usually adds to the target's pass, in passes of one token. On CPUs it is less up to eight nodes,
@@ -68,8 +68,8 @@ class Bet:
 class Bettor(Drafter, Protocol):
     """A drafter that says how good its drafts are, and that can watch rounds in which another one drafted."""
 
-    def bet(self, session: Session, shape: Shape) -> Bet:
-        """A bet within the shape, rooted at the session's last token."""
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
+        """A bet within the shape, rooted at the session's last token, in a pass that `batch` texts share."""
         ...
 
 
@@ -77,6 +77,15 @@ def check_price(price: float) -> None:
     """Raises `ParameterError` unless the price of a node is a share of a pass."""
     if not 0 <= price < 1:
         raise ParameterError(f"price is {price}: expected what a node adds to a pass, from 0 to below 1 passes")
+
+
+def price_among(batch: int, price: float) -> float:
+    """The price of a node where `batch` texts share the pass, in what each of them pays for a pass without drafts.
+
+    A pass over n tokens costs a + b n. Alone, a node costs b of a + b, which is `price`; among B texts, each of which
+    has a node more, B b of a + B b. So drafts shrink as a batch fills the pass that one text leaves nearly empty.
+    """
+    return batch * price / (1.0 + (batch - 1) * price)
 
 
 def pays(chance: float, expected: float, nodes: int, price: float) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bettor, check_price
+from truedraft.drafters.bets import PRICE, Bettor, check_price, price_among
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -80,12 +80,13 @@ class CascadeDrafter:
         """A draft a session, by one of the two; `other` is asked for all its sessions at once."""
         drafts: dict[Session, Draft] = {}
         rest: dict[Session, Shape] = {}
+        price = price_among(len(sessions), self._price)
         for session, shape in zip(sessions, shapes, strict=True):
             record = self._record(session)
             record.drafted = None
-            bet = self._first.bet(session, shape)
+            bet = self._first.bet(session, shape, batch=len(sessions))
             drafts[session] = bet.draft
-            if shape.depth and bet.yields(self._price) < record.yields:
+            if shape.depth and bet.yields(price) < record.yields:
                 rest[session] = shape if self._reach is None else within(shape, self._reach)
         if rest:
             others = self._other.propose(list(rest), list(rest.values()))
@@ -97,11 +98,12 @@ class CascadeDrafter:
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Both see every round; a drafter whose draft was not used, or that was not asked, has no bet to settle."""
+        price = price_among(len(sessions), self._price)
         for session, verdict in zip(sessions, verdicts, strict=True):
             record = self._record(session)
             if record.drafted is not None:
                 emitted = len(verdict.tokens) if record.drafted else 1
-                record.settle(emitted, 1.0 + self._price * record.drafted + self._effort)
+                record.settle(emitted, 1.0 + price * record.drafted + self._effort)
         self._first.observe(sessions, verdicts, scores)
         self._other.observe(sessions, verdicts, scores)
 

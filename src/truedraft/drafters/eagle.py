@@ -104,24 +104,25 @@ class EagleDrafter:
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
         growths: dict[Session, Growth] = {}
+        price = self._price.among(len(sessions))
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if self._can_draft(session, shape):
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
                 ids = self._ids_for(session) if law is Law.CHOSEN else None
-                growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=self._price)
+                growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=price)
         self._fill(growths)
         return [
             growths[session].finish()[0] if session in growths else Draft.empty(session.root) for session in sessions
         ]
 
     @torch.inference_mode()
-    def bet(self, session: Session, shape: Shape) -> Bet:
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The likeliest continuations with their chances, for a drafter that merges them with others'; CHOSEN."""
         shape = self._fitting(session, shape)
         if not self._can_draft(session, shape):
             return Bet.none(session.root)
         free = Shape(shape.depth, max(shape.branching, default=shape.width), shape.nodes)
-        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price)
+        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price.among(batch))
         self._fill({session: growth})
         draft, kept = growth.finish()
         return Bet(draft, growth.chances(kept))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import Bet, best_first, check_price
+from truedraft.drafters.bets import Bet, best_first, check_price, price_among
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import GreedySessions, law_for
@@ -119,20 +119,20 @@ class MedusaDrafter:
             for session, shape in zip(sessions, fitting, strict=True)
             if min(shape.depth, shape.nodes) > 0 and self._knows(session)
         }
-        said = self._said(list(wanted))
+        said, price = self._said(list(wanted)), price_among(len(sessions), self._price)
         drafts = {
-            session: self._draft(session, shape, logits)
+            session: self._draft(session, shape, logits, price)
             for (session, shape), logits in zip(wanted.items(), said, strict=True)
         }
         return [drafts[session] if session in drafts else Draft.empty(session.root) for session in sessions]
 
     @torch.inference_mode()
-    def bet(self, session: Session, shape: Shape) -> Bet:
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The likeliest continuations with their chances, for a drafter that merges them with others'; CHOSEN."""
         shape = shape.clip(self._heads)
         if min(shape.depth, shape.nodes) == 0 or not self._knows(session):
             return Bet.none(session.root)
-        return self._chosen(session.root, shape, self._said([session])[0])
+        return self._chosen(session.root, shape, self._said([session])[0], price_among(batch, self._price))
 
     def _said(self, sessions: Sequence[Session]) -> Sequence[Tensor]:
         """The heads' logits [K, Vd] a session."""
@@ -158,25 +158,25 @@ class MedusaDrafter:
         """Whether the state that is kept is that of the text as it is now."""
         return session in self._states and self._states[session][0] == session.tokens
 
-    def _draft(self, session: Session, shape: Shape, logits: Tensor) -> Draft:
+    def _draft(self, session: Session, shape: Shape, logits: Tensor, price: float) -> Draft:
         """A draft from the heads' logits [K, Vd]."""
         law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
         if law is Law.CHOSEN:
-            return self._chosen(session.root, shape, logits).draft
+            return self._chosen(session.root, shape, logits, price).draft
         growth, full = begin(session, shape, law), self._net.vocabulary.scatter(logits)
         for row in full[: shape.depth]:
             if growth.frontier:
                 growth.grow(row.expand(len(growth.frontier), -1))
         return growth.finish()[0]
 
-    def _chosen(self, root: int, shape: Shape, logits: Tensor) -> Bet:
+    def _chosen(self, root: int, shape: Shape, logits: Tensor, price: float) -> Bet:
         """The best tree of the heads' likeliest tokens."""
         width = min(max(shape.branching, default=shape.width), logits.shape[-1])
         shares, places = logits[: shape.depth].softmax(-1).topk(width)
         guesses: list[list[int]] = self._ids[places].tolist()
         chances = self._measured or tuple(map(tuple, shares.tolist()))
-        price = 0.0 if shape.branching or shape.width == 1 else self._price
-        best = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, price)
+        limit = 0.0 if shape.branching or shape.width == 1 else price
+        best = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, limit)
         tree = best.draft.tree
         tokens = (guesses[depth - 1][rank] for depth, rank in zip(tree.depth[1:], tree.tokens[1:], strict=True))
         return Bet(Draft(Tree((root, *tokens), tree.parents)), best.chances)

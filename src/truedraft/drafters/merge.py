@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, pays
+from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, pays, price_among
 from truedraft.errors import ParameterError
 
 __all__ = ["MergeDrafter", "merged"]
@@ -87,11 +87,13 @@ class MergeDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations by any of them, as a tree within each session's shape."""
-        return [self.bet(session, shape).draft for session, shape in zip(sessions, shapes, strict=True)]
+        batch = len(sessions)
+        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
 
-    def bet(self, session: Session, shape: Shape) -> Bet:
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""
-        return merged([bettor.bet(session, shape) for bettor in self._bettors], shape, price=self._price)
+        bets = [bettor.bet(session, shape, batch=batch) for bettor in self._bettors]
+        return merged(bets, shape, price=price_among(batch, self._price))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """All see every round; a bettor asks for no more than the accepted path."""

@@ -20,12 +20,16 @@ from itertools import count
 from typing import NamedTuple
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
+from truedraft.drafters.bets import PRICE, price_among
 from truedraft.errors import ParameterError
 
 __all__ = ["Match", "NgramDrafter", "NgramIndex"]
 
 _REACH = 32
 """Longer matches are not told apart."""
+
+_YIELD, _SURELY = 1.6, 0.9
+"""Tokens that a pass yields where drafts are few, and the most that is asked of a token however full a pass is."""
 
 
 class Match(NamedTuple):
@@ -104,7 +108,7 @@ class NgramDrafter:
     longest, shortest: n-grams to look for; from `longest` on, matches are told apart by their true length. matches:
     how many places have a say. floor: the least chance, by the estimate above, that a drafted token must have of being
     accepted. A token pays if its chance exceeds what one more token adds to a pass, as a share of the pass, times the
-    tokens a pass yields; that is around 0.1 where passes are nearly flat.
+    tokens a pass yields; that is around 0.1 where passes are nearly flat, and more where texts share them.
     """
 
     taps: tuple[int, ...] = ()
@@ -122,7 +126,8 @@ class NgramDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations found in each session's own tokens, as a tree within its shape."""
-        return [self._draft(session, shape) for session, shape in zip(sessions, shapes, strict=True)]
+        floor = max(self._floor, min(_YIELD * price_among(len(sessions), PRICE), _SURELY)) if self._floor else 0.0
+        return [self._draft(session, shape, floor) for session, shape in zip(sessions, shapes, strict=True)]
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """What was accepted is found in the session's tokens next time."""
@@ -131,7 +136,7 @@ class NgramDrafter:
         """Forget a session's index."""
         self._indexes.pop(session, None)
 
-    def _draft(self, session: Session, shape: Shape) -> Draft:
+    def _draft(self, session: Session, shape: Shape, floor: float) -> Draft:
         if shape.depth == 0:
             return Draft.empty(session.root)
         if session not in self._indexes:
@@ -139,7 +144,7 @@ class NgramDrafter:
         index = self._indexes[session]
         index.follow(session.tokens)
         found = index.matches(self._shortest, self._matches)
-        return _grow(index, found, shape, self._floor) if found else Draft.empty(session.root)
+        return _grow(index, found, shape, floor) if found else Draft.empty(session.root)
 
 
 def _grow(index: NgramIndex, matches: list[Match], shape: Shape, floor: float) -> Draft:

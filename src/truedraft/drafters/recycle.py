@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, price_among
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
 from truedraft.errors import VocabularyError
 
@@ -226,13 +226,14 @@ class RecycleDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations by what the target said before, as a tree within each session's shape."""
-        return [self.bet(session, shape).draft for session, shape in zip(sessions, shapes, strict=True)]
+        batch = len(sessions)
+        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
 
-    def bet(self, session: Session, shape: Shape) -> Bet:
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""
         memory = self._memory(session)
         memory.follow_text(session.tokens)
-        return best_first(session.root, memory.tail, memory, shape, price=self._price)
+        return best_first(session.root, memory.tail, memory, shape, price=price_among(batch, self._price))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Keep the target's likeliest tokens after every accepted node. Raises `VocabularyError` for another width."""

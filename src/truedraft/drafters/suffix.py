@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, price_among
 from truedraft.drafters.suffix_index import NOWHERE, History, Place, SuffixAutomaton
 
 __all__ = ["SuffixDrafter", "Trust"]
@@ -177,13 +177,14 @@ class SuffixDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations that were seen before, as a tree within each session's shape."""
-        return [self.bet(session, shape).draft for session, shape in zip(sessions, shapes, strict=True)]
+        batch = len(sessions)
+        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
 
-    def bet(self, session: Session, shape: Shape) -> Bet:
+    def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""
         text = self._text(session)
         places = text.catch_up(session.tokens, self._history.automata if self._share else ())
-        return best_first(session.root, places, text, shape, price=self._price)
+        return best_first(session.root, places, text, shape, price=price_among(batch, self._price))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """What was accepted is found in the session's tokens next time."""

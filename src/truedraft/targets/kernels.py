@@ -43,11 +43,12 @@ class Packed:
 
     def __init__(self, weight: Tensor) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH)
+        self._linear = torch.ops.mkldnn._linear_pointwise.default  # found once: a look-up takes microseconds
         self.bytes = weight.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + b."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")
+        product: Tensor = self._linear(x, self._packed, bias, "none", [], "")
         return product
 
     def dense(self) -> Tensor:
@@ -128,10 +129,11 @@ class FourBit(_FewBits):
         levels = ((groups - zero[..., None].float()) / scale[..., None] + 8).round_().clamp_(0, 15).to(torch.int32)
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels.view(numbers.shape), 8)
         self._scale_zero = torch.stack([scale.t(), zero.t()], -1).contiguous()
+        self._multiply = torch.ops.aten._weight_int4pack_mm_for_cpu.default
         self.bytes = self._packed.nbytes + self._scale_zero.nbytes
 
     def _product(self, rows: Tensor) -> Tensor:
-        product: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self._packed, _GROUP, self._scale_zero)
+        product: Tensor = self._multiply(rows, self._packed, _GROUP, self._scale_zero)
         return product
 
 
