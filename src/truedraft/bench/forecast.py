@@ -1,7 +1,8 @@
-"""Predictions beside measurements: each cell's speedup from acceptance at batch 1 and the profile's costs.
+"""Predictions beside measurements: each cell's speedup from acceptance that was counted and the profile's costs.
 
-Acceptance of a chain is taken from the longest chain of the same drafter, task and temperature at the smallest batch,
-so most cells are predicted from rounds other than their own; a tree's is taken from the same tree there.
+Acceptance of a chain is taken from the longest chain of the same drafter, task, temperature and batch, so most cells
+are predicted from rounds other than their own; a tree's is its own. The batch is the cell's, because drafters bet less
+where more texts share a pass. What is predicted is time: no clock of the bench has a part in it.
 """
 
 from __future__ import annotations
@@ -102,13 +103,12 @@ def _forecast(cell: Cell, source: Cell, profile: Profile) -> Forecast:
 
 def _source(cell: Cell, cells: Sequence[Cell]) -> Cell:
     """The cell whose acceptance predicts this one."""
-    alike = [
-        other
-        for other in cells
-        if (other.task, other.temperature, family_of(other.arm)) == (cell.task, cell.temperature, family_of(cell.arm))
-        and other.counts
-    ]
-    return min(alike, key=lambda other: (other.batch, -(length_of(other.arm) or 0)))
+
+    def load(one: Cell) -> tuple[object, ...]:
+        return one.task, one.temperature, one.batch, family_of(one.arm)
+
+    alike = [other for other in cells if load(other) == load(cell) and other.counts]
+    return max(alike, key=lambda other: length_of(other.arm) or 0)
 
 
 _K = re.compile(r" k=(\d+)")
