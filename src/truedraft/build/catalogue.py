@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
-from truedraft.drafters.bets import PRICE, Bettor
+from truedraft.drafters.bets import GPU_PRICE, PRICE, Bettor
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.heads import head_drafter, kind_of
@@ -56,13 +56,16 @@ def _none(kit: Kit) -> tuple[Drafter, Shape]:
 
 
 def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
-    return NgramDrafter(), _GROWN
+    return NgramDrafter(price=_price(kit)), _GROWN
 
 
 def _model(kit: Kit) -> tuple[Drafter, Shape]:
     options, ours = kit.options, kit.facts.tokenizer
     if options.draft_model is None:
-        raise ParameterError("drafter 'model' needs draft_model: the name, folder or file of a smaller model")
+        raise ParameterError(
+            "drafter 'model' needs draft_model: the name, folder or file of a smaller model; truedraft train model "
+            "distils one"
+        )
     loaded = load_named(options.draft_model, replace(options, exact=False), kit.progress)
     vocabulary, translation = kit.target.vocab_size, None
     if options.translate:
@@ -101,7 +104,9 @@ def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
 def _price(kit: Kit) -> float:
     """What one more node adds to a pass, in passes of one token: as profiled, else what is usual."""
     profile = kit.options.profile
-    return PRICE if profile is None else min(Profile.load(Path(profile)).price, 0.9)
+    if profile is not None:
+        return min(Profile.load(Path(profile)).price, 0.9)
+    return PRICE if kit.target.device.type == "cpu" else GPU_PRICE
 
 
 def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:

@@ -15,11 +15,14 @@ from typing import Protocol, TypeVar, runtime_checkable
 from truedraft.core import Draft, Drafter, Session, Shape, Tree
 from truedraft.errors import ParameterError
 
-__all__ = ["PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays", "price_among"]
+__all__ = ["GPU_PRICE", "PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays", "price_among"]
 
 PRICE = 0.025
-"""What one more node usually adds to the target's pass, in passes of one token. On CPUs it is less up to eight nodes,
+"""What one more node usually adds to the target's pass on a CPU, in passes of one token. It is less up to eight nodes,
 and more beyond sixteen; at half and at twice as much, what is drafted pays about as well."""
+
+GPU_PRICE = 0.004
+"""The same on a GPU, whose passes stay flat for hundreds of tokens."""
 
 State = TypeVar("State")
 

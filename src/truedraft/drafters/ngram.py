@@ -20,7 +20,7 @@ from itertools import count
 from typing import NamedTuple
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import PRICE, price_among
+from truedraft.drafters.bets import PRICE, check_price, price_among
 from truedraft.errors import ParameterError
 
 __all__ = ["Match", "NgramDrafter", "NgramIndex"]
@@ -108,12 +108,15 @@ class NgramDrafter:
     longest, shortest: n-grams to look for; from `longest` on, matches are told apart by their true length. matches:
     how many places have a say. floor: the least chance, by the estimate above, that a drafted token must have of being
     accepted. A token pays if its chance exceeds what one more token adds to a pass, as a share of the pass, times the
-    tokens a pass yields; that is around 0.1 where passes are nearly flat, and more where texts share them.
+    tokens a pass yields; that is around 0.1 where passes are nearly flat. price: what one more token adds to the
+    target's pass, in passes of one token; where texts share the pass the floor rises with it.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.12) -> None:
+    def __init__(
+        self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.12, price: float = PRICE
+    ) -> None:
         if not 1 <= shortest <= longest:
             raise ParameterError(f"n-grams from {shortest} to {longest}: expected 1 <= shortest <= longest")
         if matches < 1:
@@ -121,12 +124,13 @@ class NgramDrafter:
         if not 0 <= floor < 1:
             raise ParameterError(f"floor is {floor}: expected a probability below 1")
         self._longest, self._shortest = longest, shortest
-        self._matches, self._floor = matches, floor
+        check_price(price)
+        self._matches, self._floor, self._price = matches, floor, price
         self._indexes: dict[Session, NgramIndex] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations found in each session's own tokens, as a tree within its shape."""
-        floor = max(self._floor, min(_YIELD * price_among(len(sessions), PRICE), _SURELY)) if self._floor else 0.0
+        floor = max(self._floor, min(_YIELD * price_among(len(sessions), self._price), _SURELY)) if self._floor else 0.0
         return [self._draft(session, shape, floor) for session, shape in zip(sessions, shapes, strict=True)]
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
