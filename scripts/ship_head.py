@@ -49,12 +49,13 @@ def card(kind: str, config: dict[str, Any], runs: list[Path]) -> str:
     tokens = (
         config.get("draft_vocab_size") or config.get("truncated_vocab_size") or len(notes.get("draft_vocabulary", []))
     )
+    layout = "this project's own layout" if kind == "mtp" else "the layout that serving engines load"
     rates = " ".join(f"{rate:.3f}" for rate in notes.get("held_out_acceptance", []))
     return f"""\
 # {kind} head for {notes["target"]}
 
 A drafter: it guesses what the target says next, and the target's texts stay exactly its own. Weights in bfloat16, in
-the layout that serving engines load; {tokens:,} of {config["vocab_size"]:,} tokens can be drafted.
+{layout}; {tokens:,} of {config["vocab_size"]:,} tokens can be drafted.
 
 Held-out answers, greedy: acceptance by position {rates}.
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.drafters.helpers import assert_within, make, words
 from truedraft.core import Law, Shape
+from truedraft.decode import Decoder
 from truedraft.drafters.bets import Bet, best_first, check_price, pays, price_among
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.merge import MergeDrafter
@@ -17,6 +18,11 @@ from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.recycle import RecycleDrafter
 from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.errors import ParameterError
+from truedraft.model import Model
+from truedraft.planning.fixed import Fixed
+from truedraft.request import Facts
+from truedraft.toy import TabularTarget, random_language
+from truedraft.verify import target_only
 
 ROOT = 9
 SHARES = st.lists(st.integers(0, 20), min_size=1, max_size=3).map(lambda parts: [part / 60 for part in parts])
@@ -147,6 +153,21 @@ MAKERS = {
     "recycle": lambda: RecycleDrafter(CountTable(1 << 10, 1000)),
     "merge": lambda: MergeDrafter([SuffixDrafter(), RecycleDrafter(CountTable(1 << 10, 1000))]),
 }
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_seeded_text_does_not_depend_on_how_much_the_batch_lets_be_drafted(name):
+    """Chosen drafts decide when a text comes, not what it says: one draw a token, whatever was bet."""
+    language, prompts = random_language(6, order=2, seed=3), [[n % 6, (n * n) % 6, 1, 2, 1, 2] for n in range(24)]
+    texts, drafted = [], []
+    for batch in (1, 24):
+        decoder = Decoder(TabularTarget(language), MAKERS[name](), target_only.RULE, Fixed(Shape(8, 4, 16)))
+        model = Model(decoder, Facts(vocabulary=6), batch=batch)
+        each = [{"seed": n} for n in range(24)]
+        results = model.generate(prompts, each=each, temperature=0.8, max_new_tokens=30)
+        texts.append([result.token_ids for result in results])
+        drafted.append(sum(result.statistics.drafted for result in results))
+    assert texts[0] == texts[1] and drafted[0] > drafted[1] > 0
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -66,7 +66,7 @@ _KINDS = {
 
 
 def shipped_head(owner: str, kind: str) -> Path | None:
-    """The folder of the head of a kind ("medusa", "eagle1", "eagle3") that ships for a model, if one does."""
+    """The folder of the head of a kind ("medusa", "eagle1", "eagle3", "mtp") that ships for a model, if one does."""
     folder = Path(str(resources.files("truedraft") / "heads" / owner / kind))
     return folder if folder.is_dir() else None
 
