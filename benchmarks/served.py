@@ -3,8 +3,8 @@
     bash scripts/served                                    # makes the engine's environment first; about 5 minutes
     python benchmarks/served.py --engine .vllm/bin/python --heads eagle3 --prompts 4 --json served.json
 
-Greedy chains over token ids of the shipped free-form prompts, ends ignored. vLLM counts a position over all drafts, so
-ours are brought to that: accepted at j over rounds. The engine runs in float32 in a process of its own, on the heads'
+Greedy chains over token ids of the shipped free-form prompts, ends ignored. Both count a position over all rounds that
+drafted; a text's first round here drafts nothing, because a head reads the target's states first. The engine runs in float32 in a process of its own, on the heads'
 folders as they ship.
 """
 
@@ -71,10 +71,10 @@ def main() -> None:
 
 
 def ours(plain: Any, name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Rounds, tokens and accepted drafts by position."""
+    """Texts, rounds that drafted, and accepted drafts by position."""
     model = redraft(plain, drafter=name, draft_tokens=asked["draft_tokens"])
     results = model.generate(asked["prompts"], max_new_tokens=asked["tokens"], ignore_eos=True)
-    rounds = sum(result.statistics.rounds for result in results)
+    rounds = sum(result.statistics.tried[0] for result in results)
     accepted = [0] * asked["draft_tokens"]
     for result in results:
         for place, count in enumerate(result.statistics.hits[: len(accepted)]):
