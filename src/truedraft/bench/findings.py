@@ -107,7 +107,7 @@ def _sentences(report: Report, drafting: Sequence[Cell]) -> list[str]:
         close = sum(forecast.is_close for forecast in report.forecasts)
         found.append(
             f"The account predicted the speed of {close} of {len(report.forecasts)} cells within {100 * CLOSE:g} %, "
-            "from acceptance at the smallest batch and the profile of the machine."
+            "from acceptance counted at their batch and the profile of the machine."
         )
     return found
 

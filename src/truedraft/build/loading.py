@@ -56,8 +56,9 @@ def load_named(name: str | Path, options: Options, progress: Progress | None) ->
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def _dtype(name: str, device: str) -> torch.dtype:
+def _dtype(asked: str | torch.dtype, device: str) -> torch.dtype:
     """A number type by its name; auto is exact on a CPU and fast on a GPU."""
+    name = str(asked).removeprefix("torch.")
     if name == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name not in _DTYPES:

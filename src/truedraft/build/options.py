@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from truedraft.build.catalogue import DRAFTERS
 from truedraft.core import Shape
@@ -45,15 +47,15 @@ class Options:
     draft_model: str | Path | None = None
     translate: str | None = None
     draft_tokens: int | None = None
-    tree: str | None = None
+    tree: str | int | None = None
     share: bool = False
     memory: str | Path | None = None
     layers: str | Path | None = None
     head: str | Path | None = None
     rule: str = "auto"
-    policy: str = "fixed"
+    policy: str | Sequence[Sequence[int]] = "fixed"
     profile: str | Path | None = None
-    dtype: str = "auto"
+    dtype: str | torch.dtype = "auto"
     weights: str = "auto"
     device: str = "auto"
     attention: str = "auto"
@@ -73,6 +75,12 @@ class Options:
         return cls(**options)
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            kinds, expected = _KINDS.get(name, _TEXT)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+                raise ParameterError(f"{name} is {value!r}: expected {expected}")
         if self.drafter not in DRAFTERS:
             raise ParameterError(f"drafter is {self.drafter!r}: expected one of {', '.join(DRAFTERS)}")
         for name, users in _USERS.items():
@@ -98,6 +106,23 @@ class Options:
             raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
 
 
+_TEXT = str, "text"
+_COUNT = int, "a whole number"
+_YES = bool, "True or False"
+_PATH = (str, Path), "a name or a path"
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("draft_tokens", "batch", "threads"), _COUNT),
+    **dict.fromkeys(("share", "exact", "trust_remote_code", "allow_pickle", "offline"), _YES),
+    **dict.fromkeys(("draft_model", "memory", "layers", "head", "profile"), _PATH),
+    "tree": ((str, int), "children a level such as '3x2x1', or a number of nodes"),
+    "policy": ((str, list, tuple), "fixed, auto, or rows of batch from, batch to and draft tokens"),
+    "dtype": ((str, torch.dtype), "a type of numbers by its name"),
+}
+"""What may be given for an option, and how that is said; text where an option is not named."""
+
+_OPTIONAL = {entry.name for entry in fields(Options) if entry.default is None}
+"""Options that may be None."""
+
 _USERS = {
     "draft_model": ("model", "cascade"),
     "memory": ("recycle", "merge", "cascade"),
@@ -107,19 +132,20 @@ _USERS = {
 """Options that not every drafter uses, and those that do."""
 
 
-def parse_shape(draft_tokens: int | None, tree: str | None) -> Shape | None:
+def parse_shape(draft_tokens: int | None, tree: str | int | None) -> Shape | None:
     """The shape that a user asked for; None where they left it to the drafter."""
     if tree is None:
         return None if draft_tokens is None else Shape.chain(draft_tokens)
+    said = str(tree).lower()
     try:
-        numbers = [int(part) for part in tree.lower().split("x")]
+        numbers = [int(part) for part in said.split("x")]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
         raise ParameterError(
             f"tree is {tree!r}: expected children a level such as 3x2x1, or a number of nodes such as 16"
         )
-    if len(numbers) == 1 and "x" not in tree.lower():
+    if len(numbers) == 1:
         return Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
     return Shape.tree(*numbers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from truedraft.bench.profiling import Grid, pass_times
@@ -22,12 +24,18 @@ _BATCHES = (1, 4, 16)
 
 
 def policy_named(
-    name: str, shape: Shape, target: CachedModel, facts: Facts, *, profile: str | Path | Profile | None = None
+    asked: str | Sequence[Sequence[int]],
+    shape: Shape,
+    target: CachedModel,
+    facts: Facts,
+    *,
+    profile: str | Path | Profile | None = None,
 ) -> Policy:
-    """The policy behind fixed, auto, or rows such as [[1, 4, 5], [5, 16, 2]]; shape: the most that may be bet.
+    """The policy behind fixed, auto, or rows such as [[1, 4, 5], [5, 16, 2]], also as text; shape: the most to be bet.
 
     profile: what passes cost, for "auto"; without one a few passes are timed now. Raises `ParameterError`.
     """
+    name = asked if isinstance(asked, str) else json.dumps(asked, default=repr)
     if name == "fixed":
         return Fixed(shape)
     if name == "auto":

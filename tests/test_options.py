@@ -1,0 +1,59 @@
+"""Options as Python code gives them: natural values work, absurd ones are one line that names them."""
+
+import pytest
+import torch
+
+from tests.folders import folder
+from truedraft import ParameterError, load
+from truedraft.build import Options
+from truedraft.build.options import parse_shape
+from truedraft.core import Shape
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("draft_tokens", "4", "a whole number"),
+        ("draft_tokens", 2.5, "a whole number"),
+        ("draft_tokens", True, "a whole number"),
+        ("batch", None, "a whole number"),
+        ("threads", [2], "a whole number"),
+        ("share", "yes", "True or False"),
+        ("exact", 1, "True or False"),
+        ("drafter", 7, "text"),
+        ("rule", ["token"], "text"),
+        ("weights", 4, "text"),
+        ("head", 3, "a name or a path"),
+        ("tree", 2.0, "children a level"),
+        ("tree", True, "children a level"),
+        ("policy", 4, "fixed, auto, or rows"),
+        ("dtype", 32, "a type of numbers"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(name, value, expected):
+    with pytest.raises(ParameterError, match=expected) as caught:
+        Options.of({name: value})
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_tree_may_be_a_number():
+    assert parse_shape(None, 16) == parse_shape(None, "16") == Shape(8, 4, 16)
+
+
+@pytest.mark.parametrize("options", [{"tree": 4}, {"policy": [[1, 4, 2], [5, 9, 0]]}, {"dtype": torch.float32}])
+def test_natural_values_load(path, options):
+    model = load(path, drafter="ngram", **options)
+    plain = load(path, drafter="none")
+    prompt = [5, 6, 7, 5, 6, 7]
+    assert model.generate(prompt, max_new_tokens=8).token_ids == plain.generate(prompt, max_new_tokens=8).token_ids
+
+
+@pytest.mark.parametrize("rows", [[1, 2], [[1, "a", 2]], [[1, 2]], [object]])
+def test_rows_that_are_none_are_an_error(path, rows):
+    with pytest.raises(ParameterError):
+        load(path, drafter="ngram", policy=rows)
