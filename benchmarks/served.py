@@ -4,8 +4,8 @@
     python benchmarks/served.py --engine .vllm/bin/python --heads eagle3 --prompts 4 --json served.json
 
 Greedy chains over token ids of the shipped free-form prompts, ends ignored. Both count a position over all rounds that
-drafted; a text's first round here drafts nothing, because a head reads the target's states first. The engine runs in float32 in a process of its own, on the heads'
-folders as they ship.
+drafted; a text's first round here drafts nothing, because a head reads the target's states first. The engine runs in
+float32 in a process of its own, on the heads' folders as they ship.
 """
 
 from __future__ import annotations

@@ -142,6 +142,8 @@ class Rows:
 
     def _adopt(self, own: int, tokens: Sequence[int]) -> None:
         """Bring the longest beginning of `tokens` that any row holds into an empty one."""
+        if common_prefix(self.held[own].tokens, tokens) == len(tokens):
+            return  # as in a batch of requests that begin alike
         known = [common_prefix(row.tokens, tokens) for row in self.held]
         best = max(range(len(known)), key=lambda row: (known[row], row == own))
         if known[best] == known[own]:
