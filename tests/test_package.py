@@ -1,5 +1,6 @@
 """The package's surface: what it offers, how errors are related, and that importing it is light."""
 
+import os
 import subprocess
 import sys
 
@@ -44,3 +45,14 @@ def test_importing_the_package_does_not_import_torch():
 
 def test_input_errors_are_value_errors():
     assert issubclass(truedraft.InputError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "20000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+)
+def test_waiting_threads_are_the_users_to_command(given, expected):
+    code = "import os, truedraft; print(os.environ.get('GOMP_SPINCOUNT'))"
+    clean = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    ran = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == expected

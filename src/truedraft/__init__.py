@@ -27,6 +27,11 @@ from truedraft.errors import (
 # PyTorch reads this once, when it first allocates: weights in large pages are read up to a fifth faster on CPUs.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+# Threads of OpenMP wait for each other awake for longer than pays: beside a second busy program a pass took more than a
+# second, now 0.3, and alone it takes as long as before. Set either variable to have it your way.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
 if TYPE_CHECKING:
     from truedraft.build import load
     from truedraft.model import Model, Stream
