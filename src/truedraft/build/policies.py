@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ _BATCHES = (1, 4, 16)
 
 
 def policy_named(
-    asked: str | Sequence[Sequence[int]],
+    name: str | Sequence[Sequence[int]],
     shape: Shape,
     target: CachedModel,
     facts: Facts,
@@ -35,13 +34,12 @@ def policy_named(
 
     profile: what passes cost, for "auto"; without one a few passes are timed now. Raises `ParameterError`.
     """
-    name = asked if isinstance(asked, str) else json.dumps(asked, default=repr)
     if name == "fixed":
         return Fixed(shape)
     if name == "auto":
         known = profile if isinstance(profile, Profile) else None if profile is None else Profile.load(Path(profile))
         return Controller(shape, known or glance(target, facts))
-    if name.startswith("["):
+    if not isinstance(name, str) or name.startswith("["):
         return parse_schedule(name)
     raise ParameterError(
         f"policy is {name!r}: expected fixed, auto, or rows of batch from, to and draft tokens: [[1, 4, 5], [5, 99, 0]]"

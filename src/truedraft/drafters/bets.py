@@ -15,7 +15,18 @@ from typing import Protocol, TypeVar, runtime_checkable
 from truedraft.core import Draft, Drafter, Session, Shape, Tree
 from truedraft.errors import ParameterError
 
-__all__ = ["GPU_PRICE", "PRICE", "Bet", "Bettor", "Source", "best_first", "check_price", "pays", "price_among"]
+__all__ = [
+    "GPU_PRICE",
+    "PRICE",
+    "Bet",
+    "Bettor",
+    "Source",
+    "best_first",
+    "check_price",
+    "drafts_of",
+    "pays",
+    "price_among",
+]
 
 PRICE = 0.025
 """What one more node usually adds to the target's pass on a CPU, in passes of one token. It is less up to eight nodes,
@@ -74,6 +85,12 @@ class Bettor(Drafter, Protocol):
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """A bet within the shape, rooted at the session's last token, in a pass that `batch` texts share."""
         ...
+
+
+def drafts_of(bettor: Bettor, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+    """What a bettor bets for sessions that share a pass, one by one."""
+    batch = len(sessions)
+    return [bettor.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
 
 
 def check_price(price: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, pays, price_among
+from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, drafts_of, pays, price_among
 from truedraft.errors import ParameterError
 
 __all__ = ["MergeDrafter", "merged"]
@@ -87,8 +87,7 @@ class MergeDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations by any of them, as a tree within each session's shape."""
-        batch = len(sessions)
-        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
+        return drafts_of(self, sessions, shapes)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, price_among
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, drafts_of, price_among
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
 from truedraft.errors import VocabularyError
 
@@ -226,8 +226,7 @@ class RecycleDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations by what the target said before, as a tree within each session's shape."""
-        batch = len(sessions)
-        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
+        return drafts_of(self, sessions, shapes)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

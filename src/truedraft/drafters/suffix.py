@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, price_among
+from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, drafts_of, price_among
 from truedraft.drafters.suffix_index import NOWHERE, History, Place, SuffixAutomaton
 
 __all__ = ["SuffixDrafter", "Trust"]
@@ -177,8 +177,7 @@ class SuffixDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations that were seen before, as a tree within each session's shape."""
-        batch = len(sessions)
-        return [self.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
+        return drafts_of(self, sessions, shapes)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

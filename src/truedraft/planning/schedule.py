@@ -33,13 +33,13 @@ class ByBatch:
         return [fitting[-1] if fitting else self.rows[0][2]] * len(sessions)
 
 
-def parse_schedule(text: str) -> ByBatch:
-    """From JSON rows of first batch size, last batch size and draft tokens: [[1, 4, 5], [5, 16, 2], [17, 999, 0]]."""
+def parse_schedule(said: str | Sequence[Sequence[int]]) -> ByBatch:
+    """From rows of first batch size, last batch size and draft tokens, also as JSON: [[1, 4, 5], [5, 16, 2]]."""
     try:
-        rows = [tuple(map(int, row)) for row in json.loads(text)]
+        rows = [tuple(map(int, row)) for row in (json.loads(said) if isinstance(said, str) else said)]
         return ByBatch(tuple((first, last, Shape.chain(tokens)) for first, last, tokens in rows))
     except (ValueError, TypeError) as error:
         raise ParameterError(
-            f"schedule is {text!r} ({error}): expected rows of batch from, batch to and draft tokens, "
+            f"schedule is {said!r} ({error}): expected rows of batch from, batch to and draft tokens, "
             "such as [[1, 4, 5], [5, 16, 2], [17, 999, 0]]"
         ) from None

@@ -18,7 +18,7 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets.activations import even_activations
 from truedraft.targets.attention import PLAIN, Layout, register
 from truedraft.targets.exact import HeadCount, find_layout
-from truedraft.targets.kernels import KERNELS, why_not
+from truedraft.targets.kernels import KERNELS, Packed, why_not
 from truedraft.targets.lean import make_lean
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings
@@ -64,8 +64,10 @@ def prepare(
     weights are asked for and cannot be had.
     """
     obstacle = why_not(next(model.parameters()), KERNELS[weights])
+    if obstacle is not None and weights != "auto":
+        raise UnsupportedModelError(f"weights cannot be {weights} here: {obstacle}; leave weights out")
     if obstacle is not None:
-        return _unprepared(exact, weights, obstacle)
+        return _unprepared(exact, obstacle)
     survey = _survey(model, weights)
     stopwatch = stopwatch or Stopwatch()
     trials: dict[Form, Trial] = {}
@@ -75,7 +77,7 @@ def prepare(
     layout = None if exact is False else find_layout(survey.heads)
     obstacle = _why_not_exact(model, survey, trials, layout)
     if exact and obstacle is not None:
-        return _unprepared(exact, "auto", obstacle)
+        return _unprepared(exact, obstacle)
     becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(survey, trials))
     _replace(model, survey, trials, all_of_them=becomes_exact)
     if becomes_exact:
@@ -88,9 +90,7 @@ def prepare(
     return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,), ragged)
 
 
-def _unprepared(exact: bool | None, weights: str, obstacle: str) -> Preparation:
-    if weights != "auto":
-        raise UnsupportedModelError(f"weights cannot be {weights} here: {obstacle}; leave weights out")
+def _unprepared(exact: bool | None, obstacle: str) -> Preparation:
     if exact:
         raise UnsupportedModelError(f"logits cannot be exact here: {obstacle}; leave exact out")
     return Preparation(False, (obstacle,))
@@ -155,4 +155,4 @@ def _survey(model: PreTrainedModel, weights: str) -> _Survey:
 def _form(model: PreTrainedModel, group: list[Linear], weights: str) -> Form:
     """The form of a group's product, with the kernel that it is to have."""
     is_head = model.get_output_embeddings() in group
-    return form_of(group, KERNELS["auto" if is_head else weights])
+    return form_of(group, Packed if is_head else KERNELS[weights])

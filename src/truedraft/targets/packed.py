@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from truedraft.targets.kernels import KERNELS, MakeKernel
+from truedraft.targets.kernels import MakeKernel, Packed
 
 __all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "together"]
 
@@ -28,7 +28,7 @@ class Product:
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor | None = None, *, rows: int = 1, kernel: MakeKernel = KERNELS["auto"]
+        self, weight: Tensor, bias: Tensor | None = None, *, rows: int = 1, kernel: MakeKernel = Packed
     ) -> None:
         self.outputs, self.inputs = weight.shape
         self._kernel = kernel(weight)

@@ -74,12 +74,12 @@ class Pass:
         """S, the slots that the pass touches: 0 .. S - 1."""
         return max(span.start for span in self.spans) + self.width
 
-    @property
+    @cached_property
     def is_padded(self) -> bool:
         """Whether some rows have fewer new nodes than others."""
         return any(span.fresh != self.width for span in self.spans)
 
-    @property
+    @cached_property
     def is_ragged(self) -> bool:
         """Whether the model runs on the real nodes alone."""
         return self.ragged and self.is_padded

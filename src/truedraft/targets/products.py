@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from truedraft.targets.exact import least_rows
-from truedraft.targets.kernels import KERNELS, MakeKernel
+from truedraft.targets.kernels import MakeKernel, Packed
 from truedraft.targets.packed import Linear, Product, joined
 
 __all__ = ["Form", "Stopwatch", "Trial", "form_of", "try_out"]
@@ -36,7 +36,7 @@ class Form:
     outputs: int
     inputs: int
     has_bias: bool
-    kernel: MakeKernel = KERNELS["auto"]
+    kernel: MakeKernel = Packed
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Trial:
     packed: float
 
 
-def form_of(group: Sequence[Linear], kernel: MakeKernel = KERNELS["auto"]) -> Form:
+def form_of(group: Sequence[Linear], kernel: MakeKernel = Packed) -> Form:
     """The form of a group's product with this kernel."""
     shapes = [joined([layer]) for layer in group]
     return Form(sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1], shapes[0][1] is not None, kernel)
@@ -100,6 +100,6 @@ def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
     return Trial(
         exact_rows,
         rows,
-        plain=sum(seconds(plain, width) for width in _WIDTHS) if form.kernel is KERNELS["auto"] else float("inf"),
+        plain=sum(seconds(plain, width) for width in _WIDTHS) if form.kernel is Packed else float("inf"),
         packed=sum(packed[max(width, rows)] for width in _WIDTHS),
     )
