@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.drafters.helpers import assert_within, make, words
 from truedraft.core import Law, Shape
 from truedraft.decode import Decoder
-from truedraft.drafters.bets import Bet, best_first, check_price, pays, price_among
+from truedraft.drafters.bets import Bet, best_first, pays
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.merge import MergeDrafter
 from truedraft.drafters.ngram import NgramDrafter
+from truedraft.drafters.pass_cost import NO_COST, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
 from truedraft.drafters.suffix import SuffixDrafter
-from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
@@ -25,6 +25,10 @@ from truedraft.toy import TabularTarget, random_language
 from truedraft.verify import target_only
 
 ROOT = 9
+COSTS = st.sampled_from(
+    [*(PassCost.even(price).among(1) for price in (0.01, 0.05, 0.1, 0.3)), PassCost(((1, 0.01), (5, 0.1))).among(2)]
+)
+"""What nodes cost: as much each, or more from some number on."""
 SHARES = st.lists(st.integers(0, 20), min_size=1, max_size=3).map(lambda parts: [part / 60 for part in parts])
 
 
@@ -66,7 +70,7 @@ def table_of(seeds):
 @given(st.lists(SHARES, min_size=1, max_size=6), st.integers(0, 4), st.integers(1, 12))
 def test_the_tree_holds_the_likeliest_words(seeds, depth, nodes):
     rows = table_of(seeds)
-    bet = best_first(ROOT, (), Table(rows), Shape(depth, width=3, nodes=nodes), price=0.0)
+    bet = best_first(ROOT, (), Table(rows), Shape(depth, width=3, nodes=nodes), costs=NO_COST)
     every = every_chance(rows, depth)
     likeliest = sorted(every.values(), reverse=True)[:nodes]
     assert len(words(bet.draft)) == len(bet.draft) == len(likeliest)
@@ -78,14 +82,14 @@ def test_the_tree_holds_the_likeliest_words(seeds, depth, nodes):
         assert chance == pytest.approx(every[tuple(bet.draft.tree.tokens[step] for step in path)])
 
 
-@given(st.lists(SHARES, min_size=1, max_size=6), st.sampled_from([0.01, 0.05, 0.1, 0.3]))
-def test_no_other_number_of_nodes_yields_more(seeds, price):
+@given(st.lists(SHARES, min_size=1, max_size=6), COSTS)
+def test_no_other_number_of_nodes_yields_more(seeds, costs):
     rows = table_of(seeds)
-    bet = best_first(ROOT, (), Table(rows), Shape(3, width=3, nodes=50), price=price)
+    bet = best_first(ROOT, (), Table(rows), Shape(3, width=3, nodes=50), costs=costs)
     chances = sorted(every_chance(rows, 3).values(), reverse=True)
     totals = itertools.accumulate([1.0, *chances])
-    best = max(total / (1 + price * nodes) for nodes, total in enumerate(totals))
-    assert bet.yields(price) == pytest.approx(best)
+    best = max(total / costs[nodes] for nodes, total in enumerate(totals))
+    assert bet.yields(costs) == pytest.approx(best)
 
 
 @given(
@@ -97,7 +101,7 @@ def test_no_other_number_of_nodes_yields_more(seeds, price):
     ),
 )
 def test_every_shape_is_kept(seeds, shape):
-    bet = best_first(ROOT, (), Table(table_of(seeds)), shape, price=0.0)
+    bet = best_first(ROOT, (), Table(table_of(seeds)), shape, costs=NO_COST)
     assert_within(bet.draft, make([ROOT]), shape)
     assert len(bet.chances) == len(bet.draft.tree)
 
@@ -105,46 +109,35 @@ def test_every_shape_is_kept(seeds, shape):
 def test_likelier_siblings_come_first_and_equal_ones_in_the_order_given():
     source = Table(lambda word: [0.2, 0.5, 0.2])
     source.guesses = lambda state, least: [(0.5, 1), (0.2, 2), (0.2, 0)]
-    bet = best_first(ROOT, (), source, Shape(1, width=3, nodes=3), price=0.0)
+    bet = best_first(ROOT, (), source, Shape(1, width=3, nodes=3), costs=NO_COST)
     assert bet.draft.tree.tokens == (ROOT, 1, 2, 0)
 
 
 def test_nothing_is_asked_that_the_shape_or_the_budget_forbids():
     for shape, asked in ((Shape(0), 0), (Shape(1, 2, 2), 1), (Shape(5, 1, 2), 2), (Shape(3, 2, 0), 0)):
         source = Table(lambda word: [0.6, 0.3])
-        best_first(ROOT, (), source, shape, price=0.0)
+        best_first(ROOT, (), source, shape, costs=NO_COST)
         assert len(source.asked) == asked, shape
 
 
 def test_sources_hear_how_likely_a_guess_must_be_to_pay():
     source = Table(lambda word: [0.5])
-    best_first(ROOT, (), source, Shape.chain(3), price=0.1)
-    assert [least for _, least in source.asked] == pytest.approx([0.1, 0.2, 0.4])
+    best_first(ROOT, (), source, Shape.chain(3), costs=PassCost(((1, 0.1), (2, 0.15))).among(1))
+    assert [least for _, least in source.asked] == pytest.approx([0.1, 0.3, 0.6])
 
 
 def test_what_pays_is_what_raises_tokens_over_cost():
-    for chance, expected, nodes, price in itertools.product((0.01, 0.1, 0.5), (1.0, 2.5), (0, 7), (0.0, 0.05, 0.3)):
-        raised = (expected + chance) / (1 + price * (nodes + 1)) > expected / (1 + price * nodes)
-        assert pays(chance, expected, nodes, price) == raised
+    prices = [PassCost.even(price).among(1) for price in (0.0, 0.05, 0.3)]
+    for chance, expected, nodes, costs in itertools.product((0.01, 0.1, 0.5), (1.0, 2.5), (0, 7), prices):
+        raised = (expected + chance) / costs[nodes + 1] > expected / costs[nodes]
+        assert pays(chance, expected, nodes, costs) == raised
 
 
 def test_an_empty_bet_expects_what_plain_decoding_emits():
     bet = Bet.none(ROOT)
-    assert (len(bet.draft), bet.expected, bet.yields(0.1)) == (0, 1.0, 1.0)
-    assert bet.yields(0.1, effort=0.25) == pytest.approx(0.8)
-
-
-@pytest.mark.parametrize("price", [-0.1, 1.0, float("nan")])
-def test_a_price_is_a_share_of_a_pass(price):
-    with pytest.raises(ParameterError, match="price"):
-        check_price(price)
-
-
-@pytest.mark.parametrize("batch", [1, 2, 16])
-def test_the_price_among_texts_is_that_of_a_pass_that_grows_by_the_token(batch):
-    fixed, each = 30.0, 1.5
-    alone = each / (fixed + each)
-    assert price_among(batch, alone) == pytest.approx(batch * each / (fixed + batch * each))
+    costs = PassCost.even(0.1).among(1)
+    assert (len(bet.draft), bet.expected, bet.yields(costs)) == (0, 1.0, 1.0)
+    assert bet.yields(costs, effort=0.25) == pytest.approx(0.8)
 
 
 MAKERS = {
@@ -160,7 +153,7 @@ def test_a_seeded_text_does_not_depend_on_how_much_the_batch_lets_be_drafted(nam
     """Chosen drafts decide when a text comes, not what it says: one draw a token, whatever was bet."""
     language, prompts = random_language(6, order=2, seed=3), [[n % 6, (n * n) % 6, 1, 2, 1, 2] for n in range(24)]
     texts, drafted = [], []
-    for batch in (1, 24):
+    for batch in (1, 8):
         decoder = Decoder(TabularTarget(language), MAKERS[name](), target_only.RULE, Fixed(Shape(8, 4, 16)))
         model = Model(decoder, Facts(vocabulary=6), batch=batch)
         each = [{"seed": n} for n in range(24)]

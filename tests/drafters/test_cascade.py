@@ -15,6 +15,7 @@ from truedraft.decode import Decoder
 from truedraft.drafters.bets import Bet
 from truedraft.drafters.cascade import CascadeDrafter, within
 from truedraft.drafters.heads import kind_of
+from truedraft.drafters.pass_cost import FREE, PassCost
 from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.errors import ParameterError, UnknownModelError, UnsupportedModelError
 from truedraft.model import Model
@@ -71,23 +72,23 @@ def test_a_sure_bet_spares_the_other_drafter():
 
 def test_an_unsure_bet_leaves_the_round_to_the_other():
     other = Other()
-    drafter, session = CascadeDrafter(Sure(0.3), other, price=0.0, usual=1.5), make([5])
+    drafter, session = CascadeDrafter(Sure(0.3), other, passes=FREE, usual=1.5), make([5])
     assert drafter.propose([session], [CHAIN])[0].tree.tokens == (5, 2, 2, 2)
     assert other.asked == [([session], [CHAIN])]
 
 
 @pytest.mark.parametrize(("chances", "first"), [((0.6,), True), ((0.4,), False)])
 def test_the_choice_is_by_expected_tokens_over_cost(chances, first):
-    drafter = CascadeDrafter(Sure(*chances), Other(), price=0.0, usual=1.5)
+    drafter = CascadeDrafter(Sure(*chances), Other(), passes=FREE, usual=1.5)
     assert (drafter.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 1) == first
-    dear = CascadeDrafter(Sure(*chances), Other(), price=0.0, usual=1.5, effort=1.0)
+    dear = CascadeDrafter(Sure(*chances), Other(), passes=FREE, usual=1.5, effort=1.0)
     assert dear.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 1  # 1.5 tokens for two passes' worth
-    wide = CascadeDrafter(Sure(*chances), Other(), price=0.5, usual=1.5)
+    wide = CascadeDrafter(Sure(*chances), Other(), passes=PassCost.even(0.5), usual=1.5)
     assert wide.propose([make([5])], [CHAIN])[0].tree.tokens[1] == 2  # its own node costs half a pass
 
 
 def test_the_other_drafter_is_judged_by_what_it_does_in_the_session():
-    drafter, session, newcomer = CascadeDrafter(Sure(0.5), Other(), price=0.0, usual=2.0), make([5]), make([5])
+    drafter, session, newcomer = CascadeDrafter(Sure(0.5), Other(), passes=FREE, usual=2.0), make([5]), make([5])
     drafted = []
     for _ in range(20):
         drafted.append(drafter.propose([session], [CHAIN])[0].tree.tokens[1])
@@ -95,14 +96,14 @@ def test_the_other_drafter_is_judged_by_what_it_does_in_the_session():
     assert drafted[0] == 2 and drafted[-1] == 1
     assert drafted == sorted(drafted, reverse=True)
     assert drafter.propose([newcomer], [CHAIN])[0].tree.tokens[1] == 2
-    better, session = CascadeDrafter(Sure(0.5), Other(), price=0.0, usual=1.4), make([5])
+    better, session = CascadeDrafter(Sure(0.5), Other(), passes=FREE, usual=1.4), make([5])
     assert better.propose([session], [CHAIN])[0].tree.tokens[1] == 1
     better.observe([session], [Verdict((), (7,))], ["scores"])  # the bettor's bad luck is not held against the other
     assert better.propose([session], [CHAIN])[0].tree.tokens[1] == 1
 
 
 def test_an_empty_draft_of_the_other_leaves_the_bettors():
-    drafter, session = CascadeDrafter(Sure(0.2), Other(nodes=0), price=0.0, usual=1.5), make([5])
+    drafter, session = CascadeDrafter(Sure(0.2), Other(nodes=0), passes=FREE, usual=1.5), make([5])
     assert drafter.propose([session], [CHAIN])[0].tree.tokens == (5, 1)
     for _ in range(30):
         drafter.propose([session], [CHAIN])
@@ -143,7 +144,7 @@ def test_both_see_every_round_and_both_forget():
     drafter.release(session)
 
 
-@pytest.mark.parametrize(("wrong", "name"), [({"price": 2}, "price"), ({"effort": -1}, "effort"), ({"usual": 0}, "u")])
+@pytest.mark.parametrize(("wrong", "name"), [({"effort": -1}, "effort"), ({"usual": 0}, "u")])
 def test_parameters_are_checked(wrong, name):
     with pytest.raises(ParameterError, match=name):
         CascadeDrafter(SuffixDrafter(), Other(), **wrong)
@@ -187,8 +188,8 @@ def test_the_joint_law_is_the_targets_whoever_drafts(pair, usual):
         session = make([0, 1, 0, 0, 1, *text])
         session.dice = dice
         other = TabularDrafter(lambda context: q(context[5:]).log(), Law.SAMPLED)
-        first = SuffixDrafter(price=0.0)
-        made = CascadeDrafter(first, other, price=0.0, usual=usual).propose([session], [Shape.chain(2)])[0]
+        first = SuffixDrafter(passes=FREE)
+        made = CascadeDrafter(first, other, passes=FREE, usual=usual).propose([session], [Shape.chain(2)])[0]
         return made
 
     assert gap(Mixed(), draft, (p, q), length=3, rounds=2) < EXACT

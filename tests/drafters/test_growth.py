@@ -12,8 +12,9 @@ from torch import Tensor
 from tests.drafters.helpers import assert_within, make, words
 from tests.enumeration import EXACT, PAIRS, gap
 from truedraft.core import Draft, Law, Session, Shape
-from truedraft.drafters.best_growth import BestGrowth, Price
+from truedraft.drafters.best_growth import UNPRICED, BestGrowth, Price
 from truedraft.drafters.growth import FixedGrowth, Growth, begin, spread
+from truedraft.drafters.pass_cost import PassCost
 from truedraft.errors import ParameterError
 from truedraft.toy import TabularDrafter, random_language
 from truedraft.verify import block, greedy_draft, kseq, target_only, token, traversal
@@ -247,17 +248,21 @@ def test_only_chosen_tokens_go_without_the_sampler():
 # ── what pays ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("node", [0.0, 0.02, 0.1, 0.3])
+BENT = PassCost(((1, 0.01), (4, 0.2))).among(2)
+"""Cheap nodes, then dear ones."""
+
+
+@pytest.mark.parametrize("costs", [*(PassCost.even(node).among(1) for node in (0.0, 0.02, 0.1, 0.3)), BENT])
 @pytest.mark.parametrize("text", [[1, 2], [0, 5], [3, 3]])
-def test_a_node_that_does_not_pay_is_left_out(node, text):
+def test_a_node_that_does_not_pay_is_left_out(costs, text):
     """Expected tokens over cost is the largest that any tree of the likeliest nodes has."""
     shape = Shape(4, 4, 30)
-    session = make(text, vocabulary=V, temperature=1)
-    draft = full_grown(begin(session, shape, Law.CHOSEN, price=Price(node)), text)
+    session, price = make(text, vocabulary=V, temperature=1), Price(costs)
+    draft = full_grown(begin(session, shape, Law.CHOSEN, price=price), text)
     chances = sorted(every_chance(text, shape, temperature=1).values(), reverse=True)[: shape.nodes]
-    yields = [(1 + sum(chances[:count])) / (1 + node * count) for count in range(shape.nodes + 1)]
+    yields = [(1 + sum(chances[:count])) / costs[count] for count in range(shape.nodes + 1)]
     assert yields[len(draft)] == pytest.approx(max(yields))
-    assert len(draft) < shape.nodes or node < 0.1
+    assert len(draft) < shape.nodes or costs.next(shape.nodes) < 0.1
 
 
 def test_dearer_levels_make_shallower_trees():
@@ -268,14 +273,14 @@ def test_dearer_levels_make_shallower_trees():
                 begin(make([1, 2], vocabulary=V, temperature=1), shape, Law.CHOSEN, price=price), [1, 2]
             ).tree.depth
         )
-        for price in (Price(), Price(0.01, 0.05), Price(0.01, 0.2), Price(0.01, 0.9))
+        for price in (UNPRICED, *(Price.among(1, PassCost.even(0.01), level) for level in (0.05, 0.2, 0.9)))
     ]
     assert depths == [5, 4, 3, 1]
 
 
 def test_a_certain_drafter_goes_on_and_an_unsure_one_stops():
     sure, unsure = (torch.eye(V)[2] * scale for scale in (20.0, 1.0))
-    shape, price = Shape(6, 2, 12), Price(0.05, 0.2)
+    shape, price = Shape(6, 2, 12), Price.among(1, PassCost.even(0.05), 0.2)
     trees = [
         full_grown(begin(make([1], vocabulary=V), shape, Law.CHOSEN, price=price), [1], lambda text, row=row: row).tree
         for row in (sure, unsure)
@@ -283,7 +288,12 @@ def test_a_certain_drafter_goes_on_and_an_unsure_one_stops():
     assert max(trees[0].depth) == 6 and max(trees[1].depth) == 1
 
 
-@pytest.mark.parametrize("wrong", [(1.0, 0.0), (-0.1, 0.0), (0.0, 1.5)])
-def test_prices_are_checked(wrong):
-    with pytest.raises(ParameterError, match="price"):
-        Price(*wrong)
+def test_a_level_serves_all_texts_of_a_batch():
+    passes = PassCost(((1, 0.0), (8, 0.1)))
+    assert [Price.among(batch, passes, 0.3).level for batch in (1, 8, 18)] == pytest.approx([0.3, 0.3, 0.15])
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.0, 1.5])
+def test_prices_are_checked(level):
+    with pytest.raises(ParameterError, match="a level costs"):
+        Price(level=level)

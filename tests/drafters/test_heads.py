@@ -22,6 +22,7 @@ from truedraft.drafters.fast_head import drafting_dtype
 from truedraft.drafters.heads import HEADS, head_drafter, open_head, shipped_head
 from truedraft.drafters.medusa import MedusaDrafter
 from truedraft.drafters.merge import MergeDrafter
+from truedraft.drafters.pass_cost import FREE, PassCost
 from truedraft.errors import (
     CorruptModelError,
     ModelError,
@@ -156,8 +157,8 @@ def test_a_draft_step_costs_what_it_reads(kind, tmp_path):
 def test_where_nodes_cost_more_there_are_fewer(name, tmp_path):
     saved(tmp_path, name)
     sizes = []
-    for price in (0.0, 0.05, 0.5):
-        drafter = head_drafter(name, CachedModel(MODEL), owner=OWNER, folder=tmp_path, price=price)
+    for passes in (FREE, PassCost.even(0.05), PassCost.even(0.5)):
+        drafter = head_drafter(name, CachedModel(MODEL), owner=OWNER, folder=tmp_path, passes=passes)
         play, session = Play(drafter, target=TorchTarget(CachedModel(MODEL))), make([3, 1, 4, 1, 5], vocabulary=48)
         play.round([session], [Shape(0)])
         sizes.append(len(play.drafter.propose([session], [Shape(4, 4, 40)])[0]))

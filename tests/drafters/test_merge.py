@@ -14,6 +14,7 @@ from truedraft.decode import Decoder
 from truedraft.drafters.bets import Bet, Bettor
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.merge import MergeDrafter, merged
+from truedraft.drafters.pass_cost import FREE, NO_COST, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
 from truedraft.drafters.suffix import SuffixDrafter
 from truedraft.errors import ParameterError
@@ -58,25 +59,29 @@ def union(parts):
     return found
 
 
+COSTS = st.sampled_from([PassCost.even(0.02), PassCost.even(0.3), PassCost(((1, 0.02), (4, 0.2)))])
+
+
 @given(st.lists(bets(), min_size=1, max_size=4))
 def test_the_union_of_all_parts_is_drafted_where_nothing_limits_it(parts):
-    assert by_word(merged(parts, ROOM, price=0.0)) == union(parts)
+    assert by_word(merged(parts, ROOM, costs=NO_COST)) == union(parts)
 
 
 @given(st.lists(bets(), min_size=1, max_size=4), st.integers(0, 12))
 def test_of_too_many_nodes_the_likeliest_stay(parts, nodes):
-    found = merged(parts, Shape(9, width=9, nodes=nodes), price=0.0)
+    found = merged(parts, Shape(9, width=9, nodes=nodes), costs=NO_COST)
     likeliest = sorted(union(parts).values(), reverse=True)[:nodes]
     assert sorted(by_word(found).values(), reverse=True) == likeliest
     assert found.expected == pytest.approx(1 + sum(likeliest))
 
 
-@given(st.lists(bets(), min_size=1, max_size=4), st.sampled_from([0.02, 0.1, 0.3]))
-def test_no_other_number_of_nodes_yields_more(parts, price):
-    found = merged(parts, ROOM, price=price)
+@given(st.lists(bets(), min_size=1, max_size=4), COSTS)
+def test_no_other_number_of_nodes_yields_more(parts, passes):
+    costs = passes.among(1)
+    found = merged(parts, ROOM, costs=costs)
     chances = sorted(union(parts).values(), reverse=True)
-    best = max((1 + sum(chances[:n])) / (1 + price * n) for n in range(len(chances) + 1))
-    assert found.yields(price) == pytest.approx(best)
+    best = max((1 + sum(chances[:n])) / costs[n] for n in range(len(chances) + 1))
+    assert found.yields(costs) == pytest.approx(best)
 
 
 @given(
@@ -87,7 +92,7 @@ def test_no_other_number_of_nodes_yields_more(parts, price):
     ),
 )
 def test_every_shape_is_kept(parts, shape):
-    found = merged(parts, shape, price=0.0)
+    found = merged(parts, shape, costs=NO_COST)
     assert found.draft.law is Law.CHOSEN
     assert_within(found.draft, make([ROOT]), shape)
     assert len(words(found.draft)) == len(found.draft) == len(found.chances) - 1
@@ -97,11 +102,11 @@ def test_every_shape_is_kept(parts, shape):
 
 
 def members():
-    return [SuffixDrafter(price=0.0, share=True), RecycleDrafter(CountTable(1 << 10, 8), price=0.0, share=True)]
+    return [SuffixDrafter(passes=FREE, share=True), RecycleDrafter(CountTable(1 << 10, 8), passes=FREE, share=True)]
 
 
 def generate(bettors, prompts, shape, batch=1, **parameters):
-    drafter = MergeDrafter(bettors, price=0.0)
+    drafter = MergeDrafter(bettors, passes=FREE)
     assert isinstance(drafter, Drafter) and isinstance(drafter, Bettor)
     decoder = Decoder(TabularTarget(repeating(8, 3)), drafter, target_only.RULE, Fixed(shape))
     return Model(decoder, Facts(vocabulary=8), batch=batch).generate(prompts, **parameters)
@@ -131,9 +136,9 @@ def test_two_draft_better_than_either():
 def test_the_joint_law_is_the_targets(pair):
     def draft(q, text, dice):
         table = CountTable(64, 4)
-        bettors = [SuffixDrafter(price=0.0), RecycleDrafter(table, price=0.0)]
+        bettors = [SuffixDrafter(passes=FREE), RecycleDrafter(table, passes=FREE)]
         session = make([0, 1, 0, 0, 1, 1, 0, *text])
-        return MergeDrafter(bettors, price=0.0).propose([session], [Shape(2, width=2, nodes=5)])[0]
+        return MergeDrafter(bettors, passes=FREE).propose([session], [Shape(2, width=2, nodes=5)])[0]
 
     assert len(draft(None, (0, 1), None)) > 2
     assert gap(target_only.RULE, draft, PAIRS[pair], length=4, rounds=2) < EXACT
@@ -164,5 +169,3 @@ def test_members_are_released_and_told_of_every_round():
 def test_parameters_are_checked():
     with pytest.raises(ParameterError, match="merge"):
         MergeDrafter([])
-    with pytest.raises(ParameterError, match="price"):
-        MergeDrafter([SuffixDrafter()], price=2.0)

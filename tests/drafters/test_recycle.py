@@ -19,8 +19,9 @@ from truedraft.decode import Decoder
 from truedraft.drafters import recycle
 from truedraft.drafters.bets import Bettor
 from truedraft.drafters.count_table import WIDTH, CountTable
+from truedraft.drafters.pass_cost import FREE, PassCost
 from truedraft.drafters.recycle import RecycleDrafter, top_shares
-from truedraft.errors import ParameterError, VocabularyError
+from truedraft.errors import VocabularyError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.request import Facts
@@ -95,13 +96,13 @@ def expected_guesses(text, own, table):
 @given(texts)
 def test_a_prompt_teaches_what_followed_its_contexts(text):
     taught = [(text[:end], {text[end]: 1.0}) for end in range(len(text))]
-    bet = RecycleDrafter(empty(), price=0.0).bet(make(text), WIDE)
+    bet = RecycleDrafter(empty(), passes=FREE).bet(make(text), WIDE)
     assert chances(bet) == pytest.approx(expected_guesses(text, taught, []))
 
 
 @given(texts, st.lists(st.integers(0, 2), min_size=1, max_size=12), st.booleans())
 def test_scores_teach_the_targets_own_probabilities(text, emitted, share):
-    drafter, session, table = RecycleDrafter(empty(), price=0.0, share=share), make(text), []
+    drafter, session, table = RecycleDrafter(empty(), passes=FREE, share=share), make(text), []
     taught = [(text[:end], {text[end]: 1.0}) for end in range(len(text))]
     language = random_language(VOCABULARY, order=3, seed=2, scale=2.0)
     for token in emitted:
@@ -118,7 +119,7 @@ def test_scores_teach_the_targets_own_probabilities(text, emitted, share):
 @given(texts, shapes)
 def test_a_draft_keeps_to_its_shape_without_doubles_in_likely_order(text, shape):
     session = make(text)
-    bet = RecycleDrafter(empty(), price=0.0).bet(session, shape)
+    bet = RecycleDrafter(empty(), passes=FREE).bet(session, shape)
     assert bet.draft.law is Law.CHOSEN
     assert_within(bet.draft, session, shape)
     assert len(words(bet.draft)) == len(bet.draft)
@@ -129,7 +130,7 @@ def test_a_draft_keeps_to_its_shape_without_doubles_in_likely_order(text, shape)
 
 
 def test_the_rows_of_an_accepted_path_teach_the_contexts_along_it():
-    drafter, session = RecycleDrafter(empty(), price=0.0), make([5])
+    drafter, session = RecycleDrafter(empty(), passes=FREE), make([5])
     rows = [row_of(t1=0.9), row_of(t7=0.9), row_of(t2=0.9), row_of(t3=0.9)]  # of root, wrong sibling, 1, 2
     see(drafter, session, rows, [2, 3], [1, 2, 3])
     session.extend([4, 5])
@@ -138,7 +139,7 @@ def test_the_rows_of_an_accepted_path_teach_the_contexts_along_it():
 
 
 def test_runners_up_are_drafted_as_siblings():
-    drafter, session = RecycleDrafter(empty(), price=0.05), make([5])
+    drafter, session = RecycleDrafter(empty(), passes=PassCost.even(0.05)), make([5])
     see(drafter, session, [row_of(t1=0.5, t2=0.4)], [], [1])
     session.extend([5])
     assert drafter.bet(session, Shape(1, width=2, nodes=2)).draft.tree.tokens == (5, 1, 2)
@@ -146,7 +147,7 @@ def test_runners_up_are_drafted_as_siblings():
 
 
 def test_a_longer_context_speaks_before_a_shorter_one():
-    drafter, session = RecycleDrafter(empty(), price=0.0), make([1, 5, 2, 5, 2, 5, 2])
+    drafter, session = RecycleDrafter(empty(), passes=FREE), make([1, 5, 2, 5, 2, 5, 2])
     assert drafter.bet(session, Shape.chain(1)).draft.tree.tokens == (2, 5)
     session = make([3, 4, 5, 1, 0, 5, 2, 0, 5, 2, 0, 4, 5])
     bet = drafter.bet(session, Shape(1, 9, 9))
@@ -159,7 +160,7 @@ def test_a_warm_table_drafts_at_once_and_certain_rows_count_more():
     for _ in range(20):
         see(teacher, make([0, 5]), [row_of(t1=0.97)], [], [1])
     see(teacher, make([0, 6]), [row_of(t1=0.97)], [], [1])
-    pupil = RecycleDrafter(table, price=0.0)
+    pupil = RecycleDrafter(table, passes=FREE)
     often, once = (pupil.bet(make([0, last]), Shape.chain(1)).chances[1] for last in (5, 6))
     assert 1 > often > once > 0.1
 
@@ -180,13 +181,13 @@ def test_trust_grows_with_the_count():
 
 def test_rows_of_a_session_stay_small():
     text = [token for step in range(2, 400) for token in (1, step)]
-    bet = RecycleDrafter(empty(5000), price=0.0).bet(make([*text, 1]), Shape(1, width=500, nodes=500))
+    bet = RecycleDrafter(empty(5000), passes=FREE).bet(make([*text, 1]), Shape(1, width=500, nodes=500))
     assert 0 < len(bet.draft) <= 30
 
 
 def test_of_a_long_prompt_the_end_is_learned(monkeypatch):
     monkeypatch.setattr(recycle, "_LONGEST", 10)
-    drafter, text = RecycleDrafter(empty(100), price=0.0), [1, 2, 3, *range(20, 40), 1]
+    drafter, text = RecycleDrafter(empty(100), passes=FREE), [1, 2, 3, *range(20, 40), 1]
     session = make(text)
     assert len(drafter.bet(session, Shape.chain(1)).draft) == 0
     session.extend([35])
@@ -227,10 +228,10 @@ def test_scores_of_another_vocabulary_are_refused():
 
 @given(texts, texts)
 def test_an_edited_text_is_drafted_for_as_a_new_one(text, edited):
-    drafter, session, shape = RecycleDrafter(empty(), price=0.0), make(text), Shape(3, width=2, nodes=6)
+    drafter, session, shape = RecycleDrafter(empty(), passes=FREE), make(text), Shape(3, width=2, nodes=6)
     drafter.bet(session, shape)
     session.tokens[:] = edited
-    fresh = RecycleDrafter(empty(), price=0.0).bet(make(edited), shape)
+    fresh = RecycleDrafter(empty(), passes=FREE).bet(make(edited), shape)
     assert drafter.bet(session, shape).chances == pytest.approx(fresh.chances)
 
 
@@ -247,7 +248,7 @@ def test_a_text_cut_by_its_end_teaches_what_was_scored():
 
 
 def test_rounds_in_which_another_drafted_are_learned_from():
-    asked, watching = (RecycleDrafter(empty(), price=0.0) for _ in range(2))
+    asked, watching = (RecycleDrafter(empty(), passes=FREE) for _ in range(2))
     one, other = make([5, 6]), make([5, 6])
     for drafter, session in ((asked, one), (watching, other)):
         for emitted in ([1, 2], [5, 6], [1]):
@@ -263,7 +264,7 @@ def test_rounds_in_which_another_drafted_are_learned_from():
 
 def test_what_one_request_taught_is_no_other_requests_draft():
     table = empty()
-    drafter = RecycleDrafter(table, price=0.0)
+    drafter = RecycleDrafter(table, passes=FREE)
     secret = make([3, 1, 4, 3, 1, 4])
     for token in (3, 1, 4):
         drafter.bet(secret, WIDE)
@@ -276,7 +277,7 @@ def test_what_one_request_taught_is_no_other_requests_draft():
 
 def test_what_is_shared_is_drafted_for_others_but_prompts_are_not():
     table = empty()
-    drafter = RecycleDrafter(table, price=0.0, share=True)
+    drafter = RecycleDrafter(table, passes=FREE, share=True)
     session = make([3, 1, 4, 1])
     drafter.bet(session, WIDE)
     see(drafter, session, [row_of(t5=0.9)], [], [5])
@@ -286,7 +287,7 @@ def test_what_is_shared_is_drafted_for_others_but_prompts_are_not():
 
 
 def test_sessions_share_nothing_and_keep_their_order():
-    drafter = RecycleDrafter(empty(), price=0.0)
+    drafter = RecycleDrafter(empty(), passes=FREE)
     one, other, third = make([1, 2, 1]), make([1, 5, 1]), make([1, 7])
     drafts = drafter.propose([one, other, third], [Shape.chain(1)] * 3)
     assert [words(draft) for draft in drafts] == [{(2,)}, {(5,)}, set()]
@@ -305,16 +306,11 @@ def test_a_session_is_released():
     assert gone() is None
 
 
-def test_parameters_are_checked():
-    with pytest.raises(ParameterError, match="price"):
-        RecycleDrafter(empty(), price=1.0)
-
-
 # ── in the round ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def generate(language, prompts, shape, batch=1, **parameters):
-    drafter = RecycleDrafter(empty(), price=0.0, share=True)
+    drafter = RecycleDrafter(empty(), passes=FREE, share=True)
     assert isinstance(drafter, Drafter) and isinstance(drafter, Bettor)
     decoder = Decoder(TabularTarget(language), drafter, target_only.RULE, Fixed(shape))
     return Model(decoder, Facts(vocabulary=VOCABULARY), batch=batch).generate(prompts, **parameters)
@@ -355,7 +351,7 @@ def test_the_joint_law_is_the_targets(pair, shape):
         see(generate_with, make(text), [torch.tensor([2.0, 1.5, 0.0, -1.0])], [], [0])
 
     def draft(q, text, dice):
-        return RecycleDrafter(table, price=0.0).propose([make(text)], [shape])[0]
+        return RecycleDrafter(table, passes=FREE).propose([make(text)], [shape])[0]
 
     assert len(draft(None, (0, 1), None)) > 0
     assert gap(target_only.RULE, draft, PAIRS[pair], length=4, rounds=2) < EXACT

@@ -52,9 +52,11 @@ def test_without_an_end_of_the_plateau_there_is_no_ridge():
     assert roofline(64).to_json()["ridge"] == {"64": None}
 
 
-def test_the_price_of_a_node_is_what_eight_add():
-    assert roofline(4.5).price == pytest.approx(1 / 8)
-    assert roofline(64).price == 0
+def test_passes_by_their_tokens_are_those_of_one_text_and_beyond_them_those_of_batches():
+    times = {(1, 1): 1.0, (1, 4): 1.2, (1, 8): 1.6, (4, 1): 1.1, (4, 4): 2.5, (8, 2): 2.6, (8, 4): 5.0}
+    passes = [PassTime(64, batch, width, seconds) for (batch, width), seconds in times.items()]
+    profile = Profile((*passes, PassTime(512, 1, 16, 9.0)))
+    assert profile.by_tokens() == [(1, 1.0), (4, 1.2), (8, 1.6), (16, 2.5), (32, 5.0)]
 
 
 def test_drafting_costs_by_drafter_and_batch():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truedraft.build.loading import load_named
 from truedraft.core import Drafter, Law, Shape
-from truedraft.drafters.bets import GPU_PRICE, PRICE, Bettor
+from truedraft.drafters.bets import Bettor
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.heads import head_drafter, kind_of
@@ -21,6 +22,7 @@ from truedraft.drafters.merge import MergeDrafter
 from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
 from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.pass_cost import FREE, ON_CPU, ON_GPU, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
 from truedraft.drafters.reencode import ReencodingDrafter
 from truedraft.drafters.suffix import SuffixDrafter
@@ -50,13 +52,21 @@ class Kit:
     facts: Facts
     progress: Progress | None = None
 
+    @cached_property
+    def passes(self) -> PassCost:
+        """What the target's passes cost: as profiled, else what is usual on such a device."""
+        profile = self.options.profile
+        if profile is not None:
+            return PassCost.measured(Profile.load(Path(profile)).by_tokens())
+        return ON_CPU if self.target.device.type == "cpu" else ON_GPU
+
 
 def _none(kit: Kit) -> tuple[Drafter, Shape]:
     return NoDrafter(), Shape(0)
 
 
 def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
-    return NgramDrafter(price=_price(kit)), _GROWN
+    return NgramDrafter(passes=kit.passes), _GROWN
 
 
 def _model(kit: Kit) -> tuple[Drafter, Shape]:
@@ -90,23 +100,14 @@ def _law(kit: Kit) -> Law | None:
 
 
 def _suffix(kit: Kit) -> tuple[SuffixDrafter, Shape]:
-    return SuffixDrafter(share=kit.options.share, price=_price(kit)), _GROWN
+    return SuffixDrafter(share=kit.options.share, passes=kit.passes), _GROWN
 
 
 def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
     options = kit.options
     path = None if options.memory is None else Path(options.memory)
     owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
-    price = _price(kit)
-    return recycling(owner, kit.target.vocab_size, share=options.share, path=path, price=price), _GROWN
-
-
-def _price(kit: Kit) -> float:
-    """What one more node adds to a pass, in passes of one token: as profiled, else what is usual."""
-    profile = kit.options.profile
-    if profile is not None:
-        return min(Profile.load(Path(profile)).price, 0.9)
-    return PRICE if kit.target.device.type == "cpu" else GPU_PRICE
+    return recycling(owner, kit.target.vocab_size, share=options.share, path=path, passes=kit.passes), _GROWN
 
 
 def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:
@@ -145,8 +146,8 @@ def _head(name: str, shape: Shape) -> Maker:
     def make(kit: Kit) -> tuple[Drafter, Shape]:
         owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
         folder = None if kit.options.head is None else Path(kit.options.head)
-        price = _price(kit) if kit.options.tree is None else 0.0
-        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), price=price)
+        passes = kit.passes if kit.options.tree is None else FREE
+        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), passes=passes)
         return drafter, Shape.chain(shape.depth) if rule_named(kit.options.rule).chains else shape
 
     return make
@@ -157,13 +158,13 @@ def _merge(kit: Kit) -> tuple[Drafter, Shape]:
     bettors: list[Bettor] = [_suffix(kit)[0], _recycle(kit)[0]]
     if kit.options.head is not None:
         owner, folder = owner_of(kit.target.model.config, kit.facts.tokenizer), Path(kit.options.head)
-        bettors.append(head_drafter(kind_of(folder), kit.target, owner=owner, folder=folder, price=_price(kit)))
-    return MergeDrafter(bettors, price=_price(kit)), _GROWN
+        bettors.append(head_drafter(kind_of(folder), kit.target, owner=owner, folder=folder, passes=kit.passes))
+    return MergeDrafter(bettors, passes=kit.passes), _GROWN
 
 
 def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
     """Suffix decoding, else a head or a small model if one is named, else recycling."""
-    suffix, price = _suffix(kit)[0], _price(kit)
+    suffix, passes = _suffix(kit)[0], kit.passes
     if kit.options.head is not None:
         other, reach = DRAFTERS[kind_of(Path(kit.options.head))](kit)
         effort = 0.1 * reach.depth
@@ -171,13 +172,13 @@ def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
         other, reach = _model(kit)
         effort = 0.3 * reach.depth
     else:
-        return CascadeDrafter(suffix, _recycle(kit)[0], price=price), _GROWN
+        return CascadeDrafter(suffix, _recycle(kit)[0], passes=passes), _GROWN
     chains = rule_named(kit.options.rule).chains
-    drafter = CascadeDrafter(suffix, other, price=price, effort=effort, reach=reach)
+    drafter = CascadeDrafter(suffix, other, passes=passes, effort=effort, reach=reach)
     return drafter, Shape.chain(_GROWN.depth) if chains else _GROWN
 
 
-_GROWN = Shape(depth=16, width=8, nodes=16)
+_GROWN = Shape(depth=32, width=8, nodes=32)
 """For drafters whose guesses cost nothing: they stop by themselves where another node does not pay."""
 
 Maker = Callable[[Kit], tuple[Drafter, Shape]]

@@ -13,33 +13,31 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.core import Draft, Session, Shape, Tree
-from truedraft.drafters.bets import price_among
 from truedraft.drafters.growing import GrowingNodes, likeliest, ranking, surely
+from truedraft.drafters.pass_cost import NO_COST, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
-__all__ = ["FREE", "BestGrowth", "Price"]
+__all__ = ["UNPRICED", "BestGrowth", "Price"]
 
 
 @dataclass(frozen=True)
 class Price:
-    """What a tree costs, in target passes of one token.
+    """What a tree costs a text: nodes, in the target's pass, and level, one more level of drafting, in such passes."""
 
-    node: what one more adds to the target's pass. level: what one more level of drafting takes.
-    """
-
-    node: float = 0.0
+    nodes: NodeCosts = NO_COST
     level: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.node < 1 and 0 <= self.level < 1):
-            raise ParameterError(f"the price is {self}: expected shares of a pass, from 0 to below 1")
+        if not 0 <= self.level < 1:
+            raise ParameterError(f"a level costs {self.level}: expected a share of a pass, from 0 to below 1")
 
-    def among(self, batch: int) -> Price:
-        """The same where so many texts share the passes: nodes fill the pass, and a level serves all of them."""
-        return Price(price_among(batch, self.node), self.level / (1.0 + (batch - 1) * self.node))
+    @classmethod
+    def among(cls, batch: int, passes: PassCost, level: float) -> Price:
+        """Where so many texts share the passes: nodes fill them, and a level, in passes of one token, serves all."""
+        return cls(passes.among(batch), level / passes.of(batch))
 
 
-FREE = Price()
+UNPRICED = Price()
 """Where the shape alone limits a tree."""
 
 
@@ -57,7 +55,7 @@ class BestGrowth(GrowingNodes):
         shape: Shape,
         confidence: float = 0.0,
         ids: Tensor | None = None,
-        price: Price = FREE,
+        price: Price = UNPRICED,
     ) -> None:
         super().__init__(session, ids)
         self._shape, self._confidence, self._price = shape, confidence, price
@@ -93,7 +91,7 @@ class BestGrowth(GrowingNodes):
         now = sum(self._chances[node] for node in deeper)
         expected = 1.0 + sum(self._chances[node] for node in best)
         gain = now * now / before
-        return gain * self._cost(len(best)) > expected * (self._price.level + self._price.node)
+        return gain * self._cost(len(best)) > expected * (self._price.level + self._price.nodes.next(len(best)))
 
     def _ranked(self, logits: Tensor) -> Iterator[tuple[list[int], list[float], list[bool]]]:
         """Of every node of the frontier: its likeliest tokens, their chances, and which of them may have children."""
@@ -110,15 +108,15 @@ class BestGrowth(GrowingNodes):
         """The likeliest nodes, as many as are allowed and pay. Ties go to the older, so ancestors are among them."""
         likeliest_first = sorted(range(1, len(self.tokens)), key=lambda node: -self._chances[node])
         best, expected = likeliest_first[: self._shape.nodes], 1.0
-        for count, node in enumerate(best if self._price.node else ()):
-            if self._chances[node] * self._cost(count) <= expected * self._price.node:
+        for count, node in enumerate(best):
+            if self._chances[node] * self._cost(count) < expected * self._price.nodes.next(count):
                 return best[:count]
             expected += self._chances[node]
         return best
 
     def _cost(self, nodes: int) -> float:
-        """Of the round with so many nodes and the levels that there are, in passes of one token."""
-        return 1.0 + self._price.node * nodes + self._price.level * self._levels
+        """Of the round with so many nodes and the levels that there are, in passes without nodes."""
+        return self._price.nodes[nodes] + self._price.level * self._levels
 
     def finish(self) -> tuple[Draft, tuple[int, ...]]:
         """The draft, and the number that each of its nodes had here."""

@@ -13,27 +13,9 @@ from heapq import heappop, heappush
 from typing import Protocol, TypeVar, runtime_checkable
 
 from truedraft.core import Draft, Drafter, Session, Shape, Tree
-from truedraft.errors import ParameterError
+from truedraft.drafters.pass_cost import NodeCosts
 
-__all__ = [
-    "GPU_PRICE",
-    "PRICE",
-    "Bet",
-    "Bettor",
-    "Source",
-    "best_first",
-    "check_price",
-    "drafts_of",
-    "pays",
-    "price_among",
-]
-
-PRICE = 0.025
-"""What one more node usually adds to the target's pass on a CPU, in passes of one token. It is less up to eight nodes,
-and more beyond sixteen; at half and at twice as much, what is drafted pays about as well."""
-
-GPU_PRICE = 0.004
-"""The same on a GPU, whose passes stay flat for hundreds of tokens."""
+__all__ = ["Bet", "Bettor", "Source", "best_first", "drafts_of", "pays"]
 
 State = TypeVar("State")
 
@@ -70,12 +52,9 @@ class Bet:
         """Tokens that the round is expected to emit, the one that every round emits included."""
         return sum(self.chances)
 
-    def yields(self, price: float, effort: float = 0.0) -> float:
-        """Expected tokens over the round's cost, where plain decoding yields 1.
-
-        price: what a node adds to a pass, effort: what drafting costs, both in passes of one token.
-        """
-        return self.expected / (1.0 + price * len(self.draft) + effort)
+    def yields(self, costs: NodeCosts, effort: float = 0.0) -> float:
+        """Expected tokens over the round's cost, where plain decoding yields 1. effort: of drafting, in passes."""
+        return self.expected / (costs[len(self.draft)] + effort)
 
 
 @runtime_checkable
@@ -93,33 +72,18 @@ def drafts_of(bettor: Bettor, sessions: Sequence[Session], shapes: Sequence[Shap
     return [bettor.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
 
 
-def check_price(price: float) -> None:
-    """Raises `ParameterError` unless the price of a node is a share of a pass."""
-    if not 0 <= price < 1:
-        raise ParameterError(f"price is {price}: expected what a node adds to a pass, from 0 to below 1 passes")
-
-
-def price_among(batch: int, price: float) -> float:
-    """The price of a node where `batch` texts share the pass, in what each of them pays for a pass without drafts.
-
-    A pass over n tokens costs a + b n. Alone, a node costs b of a + b, which is `price`; among B texts, each of which
-    has a node more, B b of a + B b. So drafts shrink as a batch fills the pass that one text leaves nearly empty.
-    """
-    return batch * price / (1.0 + (batch - 1) * price)
-
-
-def pays(chance: float, expected: float, nodes: int, price: float) -> bool:
+def pays(chance: float, expected: float, nodes: int, costs: NodeCosts) -> bool:
     """Whether one more node of this chance raises expected tokens over cost, `nodes` being there already.
 
-    (E + c) / (T + price) > E / T with E = expected, T = 1 + price * nodes, in passes of one token.
+    (E + c) / T(nodes + 1) > E / T(nodes), with E = expected.
     """
-    return chance * (1.0 + price * nodes) > expected * price
+    return chance * costs[nodes] > expected * costs.next(nodes)
 
 
-def best_first(root: int, start: State, source: Source[State], shape: Shape, *, price: float) -> Bet:
+def best_first(root: int, start: State, source: Source[State], shape: Shape, *, costs: NodeCosts) -> Bet:
     """The likeliest continuations, one node at a time, while the shape allows it and the next one pays.
 
-    price: what a node adds to a pass, in passes of one token. Parents come before children, likelier siblings first.
+    Parents come before children, likelier siblings first.
     """
     tokens, parents, depths, chances = [root], [-1], [0], [1.0]
     heap: list[tuple[float, int, int, int, State]] = []  # -chance, tie-break, parent, token, the parent's state
@@ -130,13 +94,14 @@ def best_first(root: int, start: State, source: Source[State], shape: Shape, *, 
         if depth < shape.depth:
             width = shape.branching[depth] if shape.branching else shape.width
             chance = chances[node]
-            for share, token in source.guesses(state, price / chance)[:width]:
+            least = costs.next(len(tokens) - 1) / chance  # later nodes cost no less, and yields are never below 1
+            for share, token in source.guesses(state, least)[:width]:
                 order += 1
                 heappush(heap, (-chance * share, order, node, token, state))
         if not heap:
             break
         negative, _, parent, token, before = heappop(heap)
-        if not pays(-negative, expected, len(tokens) - 1, price):
+        if not pays(-negative, expected, len(tokens) - 1, costs):
             break
         expected -= negative
         node = len(tokens)

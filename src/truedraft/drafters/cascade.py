@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bettor, check_price, price_among
+from truedraft.drafters.bets import Bettor
+from truedraft.drafters.pass_cost import ON_CPU, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -49,9 +50,9 @@ def within(shape: Shape, reach: Shape) -> Shape:
 class CascadeDrafter:
     """`core.Drafter` that asks `first` and, where its bet promises too little, `other`.
 
-    price: what one more node adds to the target's pass. effort: what one drafting of `other` costs. usual: tokens that
-    a round of `other` is taken to emit until it has shown what it does. All in passes of one token, or tokens. reach:
-    the most that `other` is asked for, where its steps cost more than those of `first`.
+    passes: what the target's cost. effort: what one drafting of `other` costs, in passes of one token. usual: tokens
+    that a round of `other` is taken to emit until it has shown what it does. reach: the most that `other` is asked for,
+    where its steps cost more than those of `first`.
     """
 
     def __init__(
@@ -59,16 +60,15 @@ class CascadeDrafter:
         first: Bettor,
         other: Drafter,
         *,
-        price: float = PRICE,
+        passes: PassCost = ON_CPU,
         effort: float = 0.0,
         usual: float = 1.5,
         reach: Shape | None = None,
     ) -> None:
-        check_price(price)
         if effort < 0 or usual < 1:
             raise ParameterError(f"effort is {effort} and usual {usual}: expected at least 0 and at least 1")
         self._first, self._other = first, other
-        self._price, self._effort, self._usual, self._reach = price, effort, usual, reach
+        self._passes, self._effort, self._usual, self._reach = passes, effort, usual, reach
         self._records: dict[Session, _Record] = {}
 
     @property
@@ -80,13 +80,13 @@ class CascadeDrafter:
         """A draft a session, by one of the two; `other` is asked for all its sessions at once."""
         drafts: dict[Session, Draft] = {}
         rest: dict[Session, Shape] = {}
-        price = price_among(len(sessions), self._price)
+        costs = self._passes.among(len(sessions))
         for session, shape in zip(sessions, shapes, strict=True):
             record = self._record(session)
             record.drafted = None
             bet = self._first.bet(session, shape, batch=len(sessions))
             drafts[session] = bet.draft
-            if shape.depth and bet.yields(price) < record.yields:
+            if shape.depth and bet.yields(costs) < record.yields:
                 rest[session] = shape if self._reach is None else within(shape, self._reach)
         if rest:
             others = self._other.propose(list(rest), list(rest.values()))
@@ -98,12 +98,12 @@ class CascadeDrafter:
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Both see every round; a drafter whose draft was not used, or that was not asked, has no bet to settle."""
-        price = price_among(len(sessions), self._price)
+        costs = self._passes.among(len(sessions))
         for session, verdict in zip(sessions, verdicts, strict=True):
             record = self._record(session)
             if record.drafted is not None:
                 emitted = len(verdict.tokens) if record.drafted else 1
-                record.settle(emitted, 1.0 + price * record.drafted + self._effort)
+                record.settle(emitted, costs[record.drafted] + self._effort)
         self._first.observe(sessions, verdicts, scores)
         self._other.observe(sessions, verdicts, scores)
 

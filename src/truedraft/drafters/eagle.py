@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Verdict
-from truedraft.drafters.best_growth import FREE, BestGrowth, Price
+from truedraft.drafters.best_growth import BestGrowth, Price
 from truedraft.drafters.bets import Bet
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
 from truedraft.drafters.laws import GreedySessions, keeps_order, law_for
+from truedraft.drafters.pass_cost import FREE, PassCost
 from truedraft.errors import ParameterError
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
@@ -76,7 +77,8 @@ class EagleDrafter:
 
     layers: L of the target. law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else
     chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
-    COUPLED shares the noise of the session's dice with the coupled rule. confidence, price: see `growth.begin`.
+    COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`. passes, level:
+    what the target's cost, and a level of drafting in passes of one token; they limit trees of the likeliest nodes.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class EagleDrafter:
         layers: int,
         law: Law | None = None,
         confidence: float = 0.0,
-        price: Price = FREE,
+        passes: PassCost = FREE,
+        level: float = 0.0,
     ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
@@ -95,7 +98,7 @@ class EagleDrafter:
         self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
         self._ids = net.vocabulary.ids.to(self._device)
         self._logits = speed_up(net)
-        self._law, self._confidence, self._price = law, confidence, price
+        self._law, self._confidence, self._passes, self._level = law, confidence, passes, level
         self._limit = net.config.layer.max_position_embeddings
         self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._rows: dict[Session, HeadRow] = {}
@@ -104,7 +107,7 @@ class EagleDrafter:
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
         growths: dict[Session, Growth] = {}
-        price = self._price.among(len(sessions))
+        price = self._price(len(sessions))
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if self._can_draft(session, shape):
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
@@ -122,10 +125,14 @@ class EagleDrafter:
         if not self._can_draft(session, shape):
             return Bet.none(session.root)
         free = Shape(shape.depth, max(shape.branching, default=shape.width), shape.nodes)
-        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price.among(batch))
+        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price(batch))
         self._fill({session: growth})
         draft, kept = growth.finish()
         return Bet(draft, growth.chances(kept))
+
+    def _price(self, batch: int) -> Price:
+        """What trees cost where so many texts share the passes."""
+        return Price.among(batch, self._passes, self._level)
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Take in the target's states of the root and the accepted path, whoever drafted it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.core import Draft, Law, Session, Shape, Tree
-from truedraft.drafters.best_growth import FREE, BestGrowth, Price
+from truedraft.drafters.best_growth import UNPRICED, BestGrowth, Price
 from truedraft.drafters.growing import GrowingNodes, likeliest, ranking, surely
 from truedraft.errors import ParameterError
 from truedraft.noise import noise_of
@@ -60,7 +60,7 @@ def begin(
     *,
     confidence: float = 0.0,
     ids: Tensor | None = None,
-    price: Price = FREE,
+    price: Price = UNPRICED,
 ) -> Growth:
     """A tree of one node for a session, to be grown within a shape under a law.
 

@@ -14,10 +14,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from truedraft.core import Law
-from truedraft.drafters.best_growth import Price
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.fast_head import drafting_dtype
 from truedraft.drafters.medusa import MedusaDrafter
+from truedraft.drafters.pass_cost import FREE, PassCost
 from truedraft.errors import (
     CorruptModelError,
     ParameterError,
@@ -98,19 +98,19 @@ def head_drafter(
     owner: str,
     folder: Path | None = None,
     law: Law | None = None,
-    price: float = 0.0,
+    passes: PassCost = FREE,
 ) -> MedusaDrafter | EagleDrafter:
-    """The drafter on the head that `open_head` finds. price: of a node in the target's pass, in passes of one token."""
+    """The drafter on the head that `open_head` finds. passes: what the target's cost, which limits its trees."""
     net = open_head(name, target, owner=owner, folder=folder)
     if isinstance(net, MedusaNet):
         try:
             accuracies = net.notes.get("head_accuracies")
-            return MedusaDrafter(net, layers=target.layers, accuracies=accuracies, law=law, price=price)
+            return MedusaDrafter(net, layers=target.layers, accuracies=accuracies, law=law, passes=passes)
         except (ParameterError, TypeError) as error:
             raise CorruptModelError(f"the notes of {folder or owner} are damaged: {error}") from error
     assert isinstance(net, Eagle1Net | Eagle3Net)
-    costs = Price(price, step_cost(net, target) if price else 0.0)
-    return EagleDrafter(net, layers=target.layers, law=law, price=costs)
+    level = 0.0 if passes == FREE else step_cost(net, target)
+    return EagleDrafter(net, layers=target.layers, law=law, passes=passes, level=level)
 
 
 def step_cost(net: Eagle1Net | Eagle3Net, target: CachedModel) -> float:

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from truedraft.core import Draft, Law, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import Bet, best_first, check_price, price_among
+from truedraft.drafters.bets import Bet, best_first
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import GreedySessions, law_for
+from truedraft.drafters.pass_cost import FREE, NO_COST, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 from truedraft.nets.medusa import MedusaNet
 from truedraft.targets.cached import CachedModel
@@ -32,12 +33,12 @@ Chances = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=256)
-def best_tree(chances: Chances, shape: Shape, price: float = 0.0) -> Bet:
+def best_tree(chances: Chances, shape: Shape, costs: NodeCosts = NO_COST) -> Bet:
     """The tree of the likeliest paths within a shape when depth and rank alone decide; its tokens are ranks.
 
-    price: what a node adds to the target's pass, in passes of one token; one that does not pay is left out.
+    A node that does not pay is left out.
     """
-    return best_first(0, 0, _Ranks(chances), shape, price=price)
+    return best_first(0, 0, _Ranks(chances), shape, costs=costs)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class MedusaDrafter:
     layers: L of the target. accuracies: of every head, how often its first, second, ... guess is the target's token.
     law: how children are drawn; None leaves it to the session: a greedy one gets CHOSEN, else chains are SAMPLED, trees
     with a branching GREEDY_DRAFT, and trees without one CHOSEN. COUPLED shares the noise of the session's dice with
-    the coupled rule. price: see `best_tree`; it is for trees without a branching.
+    the coupled rule. passes: what the target's cost, which limits trees without a branching.
     """
 
     def __init__(
@@ -94,9 +95,8 @@ class MedusaDrafter:
         layers: int,
         accuracies: Sequence[Sequence[float]] | None = None,
         law: Law | None = None,
-        price: float = 0.0,
+        passes: PassCost = FREE,
     ) -> None:
-        check_price(price)
         if accuracies is not None and not all(row and 0 <= min(row) <= max(row) <= 1 for row in accuracies):
             raise ParameterError(f"accuracies are {accuracies}: expected rates from 0 to 1, at least one a head")
         self.taps = net.taps(layers)
@@ -106,7 +106,7 @@ class MedusaDrafter:
         self._logits = speed_up(net)
         self._measured = None if accuracies is None else tuple(map(tuple, accuracies))
         self._heads = net.config.heads if accuracies is None else min(net.config.heads, len(accuracies))
-        self._law, self._price = law, price
+        self._law, self._passes = law, passes
         self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._states: dict[Session, tuple[list[int], Tensor]] = {}
 
@@ -119,9 +119,9 @@ class MedusaDrafter:
             for session, shape in zip(sessions, fitting, strict=True)
             if min(shape.depth, shape.nodes) > 0 and self._knows(session)
         }
-        said, price = self._said(list(wanted)), price_among(len(sessions), self._price)
+        said, costs = self._said(list(wanted)), self._passes.among(len(sessions))
         drafts = {
-            session: self._draft(session, shape, logits, price)
+            session: self._draft(session, shape, logits, costs)
             for (session, shape), logits in zip(wanted.items(), said, strict=True)
         }
         return [drafts[session] if session in drafts else Draft.empty(session.root) for session in sessions]
@@ -132,7 +132,7 @@ class MedusaDrafter:
         shape = shape.clip(self._heads)
         if min(shape.depth, shape.nodes) == 0 or not self._knows(session):
             return Bet.none(session.root)
-        return self._chosen(session.root, shape, self._said([session])[0], price_among(batch, self._price))
+        return self._chosen(session.root, shape, self._said([session])[0], self._passes.among(batch))
 
     def _said(self, sessions: Sequence[Session]) -> Sequence[Tensor]:
         """The heads' logits [K, Vd] a session."""
@@ -158,25 +158,25 @@ class MedusaDrafter:
         """Whether the state that is kept is that of the text as it is now."""
         return session in self._states and self._states[session][0] == session.tokens
 
-    def _draft(self, session: Session, shape: Shape, logits: Tensor, price: float) -> Draft:
+    def _draft(self, session: Session, shape: Shape, logits: Tensor, costs: NodeCosts) -> Draft:
         """A draft from the heads' logits [K, Vd]."""
         law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
         if law is Law.CHOSEN:
-            return self._chosen(session.root, shape, logits, price).draft
+            return self._chosen(session.root, shape, logits, costs).draft
         growth, full = begin(session, shape, law), self._net.vocabulary.scatter(logits)
         for row in full[: shape.depth]:
             if growth.frontier:
                 growth.grow(row.expand(len(growth.frontier), -1))
         return growth.finish()[0]
 
-    def _chosen(self, root: int, shape: Shape, logits: Tensor, price: float) -> Bet:
+    def _chosen(self, root: int, shape: Shape, logits: Tensor, costs: NodeCosts) -> Bet:
         """The best tree of the heads' likeliest tokens."""
         width = min(max(shape.branching, default=shape.width), logits.shape[-1])
         shares, places = logits[: shape.depth].softmax(-1).topk(width)
         guesses: list[list[int]] = self._ids[places].tolist()
         chances = self._measured or tuple(map(tuple, shares.tolist()))
-        limit = 0.0 if shape.branching or shape.width == 1 else price
-        best = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, limit)
+        paid = NO_COST if shape.branching or shape.width == 1 else costs
+        best = best_tree(tuple(row[:width] for row in chances[: shape.depth]), shape, paid)
         tree = best.draft.tree
         tokens = (guesses[depth - 1][rank] for depth, rank in zip(tree.depth[1:], tree.tokens[1:], strict=True))
         return Bet(Draft(Tree((root, *tokens), tree.parents)), best.chances)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import PRICE, Bet, Bettor, check_price, drafts_of, pays, price_among
+from truedraft.drafters.bets import Bet, Bettor, drafts_of, pays
+from truedraft.drafters.pass_cost import ON_CPU, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["MergeDrafter", "merged"]
@@ -28,7 +29,7 @@ class _Node:
     chance: float
 
 
-def merged(bets: Sequence[Bet], shape: Shape, *, price: float) -> Bet:
+def merged(bets: Sequence[Bet], shape: Shape, *, costs: NodeCosts) -> Bet:
     """The likeliest nodes of several bets on one text, as a tree within the shape, as long as the next one pays.
 
     Where bets agree on a node, it has the chance that the most confident one gives it.
@@ -39,7 +40,7 @@ def merged(bets: Sequence[Bet], shape: Shape, *, price: float) -> Bet:
     tokens, parents, chances, expected = [root], [-1], [1.0], 1.0
     for index in sorted(range(1, len(union)), key=lambda index: -union[index].chance):
         node = union[index]
-        if len(tokens) > shape.nodes or not pays(node.chance, expected, len(tokens) - 1, price):
+        if len(tokens) > shape.nodes or not pays(node.chance, expected, len(tokens) - 1, costs):
             break
         if node.depth > shape.depth or node.parent not in places:
             continue
@@ -72,14 +73,13 @@ def _union(bets: Sequence[Bet]) -> list[_Node]:
 class MergeDrafter:
     """`bets.Bettor` that merges the bets of others.
 
-    price: what one more node adds to the target's pass, in passes of one token; a tree grows while that pays.
+    passes: what the target's cost; a tree grows while another node pays.
     """
 
-    def __init__(self, bettors: Sequence[Bettor], *, price: float = PRICE) -> None:
-        check_price(price)
+    def __init__(self, bettors: Sequence[Bettor], *, passes: PassCost = ON_CPU) -> None:
         if not bettors:
             raise ParameterError("there is nothing to merge: expected at least one drafter")
-        self._bettors, self._price = tuple(bettors), price
+        self._bettors, self._passes = tuple(bettors), passes
         tapping = [tuple(bettor.taps) for bettor in bettors if bettor.taps]
         if len(tapping) > 1:
             raise ParameterError(f"{len(tapping)} of the drafters to merge read hidden states: expected at most one")
@@ -92,7 +92,7 @@ class MergeDrafter:
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""
         bets = [bettor.bet(session, shape, batch=batch) for bettor in self._bettors]
-        return merged(bets, shape, price=price_among(batch, self._price))
+        return merged(bets, shape, costs=self._passes.among(batch))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """All see every round; a bettor asks for no more than the accepted path."""

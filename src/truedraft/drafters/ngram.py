@@ -9,7 +9,7 @@ about (m - 0.6) / (m + 0.6): 0.25, 0.54, 0.67, 0.74 for m = 1, 2, 3, 4 (measured
 tasks that copy). Each bet that stands makes the context one longer, so the chance that a whole chain stands falls only
 hyperbolically, and long matches earn long drafts. Where several places match, the longest match speaks first and, among
 equals, the most recent one; a place that disagrees shares what chance the earlier ones left. The tree is grown from
-the likeliest node to the least, down to `floor`.
+the likeliest node to the least, down to `floor` and while another one pays.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from itertools import count
 from typing import NamedTuple
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
-from truedraft.drafters.bets import PRICE, check_price, price_among
+from truedraft.drafters.bets import pays
+from truedraft.drafters.pass_cost import FREE, ON_CPU, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["Match", "NgramDrafter", "NgramIndex"]
 
 _REACH = 32
 """Longer matches are not told apart."""
-
-_YIELD, _SURELY = 1.6, 0.9
-"""Tokens that a pass yields where drafts are few, and the most that is asked of a token however full a pass is."""
 
 
 class Match(NamedTuple):
@@ -107,15 +105,14 @@ class NgramDrafter:
 
     longest, shortest: n-grams to look for; from `longest` on, matches are told apart by their true length. matches:
     how many places have a say. floor: the least chance, by the estimate above, that a drafted token must have of being
-    accepted. A token pays if its chance exceeds what one more token adds to a pass, as a share of the pass, times the
-    tokens a pass yields; that is around 0.1 where passes are nearly flat. price: what one more token adds to the
-    target's pass, in passes of one token; where texts share the pass the floor rises with it.
+    accepted, however little it costs; 0 is no limit but the shape. passes: what the target's cost; more is drafted
+    while that pays.
     """
 
     taps: tuple[int, ...] = ()
 
     def __init__(
-        self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.12, price: float = PRICE
+        self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.05, passes: PassCost = ON_CPU
     ) -> None:
         if not 1 <= shortest <= longest:
             raise ParameterError(f"n-grams from {shortest} to {longest}: expected 1 <= shortest <= longest")
@@ -124,14 +121,13 @@ class NgramDrafter:
         if not 0 <= floor < 1:
             raise ParameterError(f"floor is {floor}: expected a probability below 1")
         self._longest, self._shortest = longest, shortest
-        check_price(price)
-        self._matches, self._floor, self._price = matches, floor, price
+        self._matches, self._floor, self._passes = matches, floor, passes if floor else FREE
         self._indexes: dict[Session, NgramIndex] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations found in each session's own tokens, as a tree within its shape."""
-        floor = max(self._floor, min(_YIELD * price_among(len(sessions), self._price), _SURELY)) if self._floor else 0.0
-        return [self._draft(session, shape, floor) for session, shape in zip(sessions, shapes, strict=True)]
+        costs = self._passes.among(len(sessions))
+        return [self._draft(session, shape, costs) for session, shape in zip(sessions, shapes, strict=True)]
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """What was accepted is found in the session's tokens next time."""
@@ -140,7 +136,7 @@ class NgramDrafter:
         """Forget a session's index."""
         self._indexes.pop(session, None)
 
-    def _draft(self, session: Session, shape: Shape, floor: float) -> Draft:
+    def _draft(self, session: Session, shape: Shape, costs: NodeCosts) -> Draft:
         if shape.depth == 0:
             return Draft.empty(session.root)
         if session not in self._indexes:
@@ -148,12 +144,12 @@ class NgramDrafter:
         index = self._indexes[session]
         index.follow(session.tokens)
         found = index.matches(self._shortest, self._matches)
-        return _grow(index, found, shape, floor) if found else Draft.empty(session.root)
+        return _grow(index, found, shape, self._floor, costs) if found else Draft.empty(session.root)
 
 
-def _grow(index: NgramIndex, matches: list[Match], shape: Shape, floor: float) -> Draft:
+def _grow(index: NgramIndex, matches: list[Match], shape: Shape, floor: float, costs: NodeCosts) -> Draft:
     """The likeliest nodes, taken one by one from a heap, so parents before children and likelier siblings first."""
-    tokens, parents, depths = [index.tokens[-1]], [-1], [0]
+    tokens, parents, depths, expected = [index.tokens[-1]], [-1], [0], 1.0
     candidates: list[tuple[float, int, int, int, list[Match]]] = []  # -chance, order, parent, token, its matches
     order = count()
 
@@ -169,6 +165,9 @@ def _grow(index: NgramIndex, matches: list[Match], shape: Shape, floor: float) -
     offer(0, 1.0, matches)
     while candidates and len(tokens) <= shape.nodes:
         chance, _, parent, token, followers = heapq.heappop(candidates)
+        if not pays(-chance, expected, len(tokens) - 1, costs):
+            break
+        expected -= chance
         tokens.append(token)
         parents.append(parent)
         depths.append(depths[parent] + 1)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, drafts_of, price_among
+from truedraft.drafters.bets import Bet, best_first, drafts_of
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
+from truedraft.drafters.pass_cost import ON_CPU, PassCost
 from truedraft.errors import VocabularyError
 
 __all__ = ["RecycleDrafter", "Shares", "Tail", "teach", "top_shares"]
@@ -205,8 +206,8 @@ class RecycleDrafter:
     """`bets.Bettor` by recycling.
 
     table: what is known from before. share: teach the table what sessions teach; say so only if every request may see
-    what others were told. keep: called whenever a session that may have taught the table has ended. price: what one
-    more node adds to the target's pass, in passes of one token; a tree grows while that pays.
+    what others were told. keep: called whenever a session that may have taught the table has ended. passes: what the
+    target's cost; a tree grows while another node pays.
     """
 
     taps: tuple[int, ...] = ()
@@ -215,13 +216,12 @@ class RecycleDrafter:
         self,
         table: CountTable,
         *,
-        price: float = PRICE,
+        passes: PassCost = ON_CPU,
         share: bool = False,
         keep: Callable[[], None] | None = None,
     ) -> None:
-        check_price(price)
         self.table = table
-        self._price, self._share, self._keep = price, share, keep
+        self._passes, self._share, self._keep = passes, share, keep
         self._memories: dict[Session, _Memory] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
@@ -232,7 +232,7 @@ class RecycleDrafter:
         """The same for one session, with the chances of its nodes."""
         memory = self._memory(session)
         memory.follow_text(session.tokens)
-        return best_first(session.root, memory.tail, memory, shape, price=price_among(batch, self._price))
+        return best_first(session.root, memory.tail, memory, shape, costs=self._passes.among(batch))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Keep the target's likeliest tokens after every accepted node. Raises `VocabularyError` for another width."""

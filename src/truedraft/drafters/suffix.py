@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
-from truedraft.drafters.bets import PRICE, Bet, best_first, check_price, drafts_of, price_among
+from truedraft.drafters.bets import Bet, best_first, drafts_of
+from truedraft.drafters.pass_cost import ON_CPU, PassCost
 from truedraft.drafters.suffix_index import NOWHERE, History, Place, SuffixAutomaton
 
 __all__ = ["SuffixDrafter", "Trust"]
@@ -157,16 +158,14 @@ _by_length = attrgetter("length")
 class SuffixDrafter:
     """`bets.Bettor` by suffix decoding.
 
-    price: what one more node adds to the target's pass, in passes of one token; a tree grows while that pays. share:
-    remember outputs and draft from them for every later request; say so only if all requests may see one another's
-    texts. capacity: most tokens remembered.
+    passes: what the target's cost; a tree grows while another node pays. share: remember outputs and draft from them
+    for every later request; say so only if all requests may see one another's texts. capacity: most tokens remembered.
     """
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, price: float = PRICE, share: bool = False, capacity: int = 1_000_000) -> None:
-        check_price(price)
-        self._price, self._share = price, share
+    def __init__(self, *, passes: PassCost = ON_CPU, share: bool = False, capacity: int = 1_000_000) -> None:
+        self._passes, self._share = passes, share
         self._history = History(capacity)
         self._texts: dict[Session, _Text] = {}
 
@@ -183,7 +182,7 @@ class SuffixDrafter:
         """The same for one session, with the chances of its nodes."""
         text = self._text(session)
         places = text.catch_up(session.tokens, self._history.automata if self._share else ())
-        return best_first(session.root, places, text, shape, price=price_among(batch, self._price))
+        return best_first(session.root, places, text, shape, costs=self._passes.among(batch))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """What was accepted is found in the session's tokens next time."""

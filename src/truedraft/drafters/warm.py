@@ -13,9 +13,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from truedraft.drafters.bets import PRICE
 from truedraft.drafters.count_file import load_table, save_table
 from truedraft.drafters.count_table import CountTable
+from truedraft.drafters.pass_cost import ON_CPU, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
 
 __all__ = ["Keeper", "open_table", "owner_of", "recycling", "shipped"]
@@ -76,7 +76,7 @@ def open_table(owner: str, vocabulary: int, path: Path | None = None) -> CountTa
 
 
 def recycling(
-    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, price: float = PRICE
+    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, passes: PassCost = ON_CPU
 ) -> RecycleDrafter:
     """A recycling drafter for a model; with a path, one that learns from all requests and keeps what it learns there.
 
@@ -84,8 +84,8 @@ def recycling(
     """
     table = open_table(owner, vocabulary, path)
     if path is None:
-        return RecycleDrafter(table, share=share, price=price)
+        return RecycleDrafter(table, share=share, passes=passes)
     keeper = Keeper(table, path, owner)
-    drafter = RecycleDrafter(table, share=True, keep=keeper.keep, price=price)
+    drafter = RecycleDrafter(table, share=True, keep=keeper.keep, passes=passes)
     weakref.finalize(drafter, keeper.close)
     return drafter

@@ -133,10 +133,12 @@ class Profile:
             return math.inf
         return max(1.0, far - (high - curve[0][1]) / slope)
 
-    @property
-    def price(self) -> float:
-        """What one more node adds to a pass of one text on average up to eight of them, in passes of one token."""
-        return max(0.0, (self.pass_seconds(9) / self.pass_seconds(1) - 1) / 8)
+    def by_tokens(self) -> list[tuple[float, float]]:
+        """(tokens, seconds) of passes at the shortest context, from one token on; the widest are those of batches."""
+        alone = [(1.0, self.pass_seconds(1))]
+        for batch, curve in next(iter(self._curves.values())):
+            alone += [(batch * width, seconds) for width, seconds in curve if batch * width > alone[-1][0]]
+        return alone
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
