@@ -4,14 +4,16 @@
     python benchmarks/controller.py --profile machine.json --out quick --prompts 2 --tokens 16 --batches 1,4
 
 Every arm writes every segment, in turns; the controller keeps what it has learned from segment to segment. A segment's
-figures are the time after the first token. Printed: for every segment the controller's time over that of the best
-fixed setting, which is known only afterwards, and its speed over plain decoding's; and both for the whole load.
+figures are the time after the first token, the median over repeats: of arms that are alike, the luckiest looks best in
+a single run. Printed: for every segment the controller's time over that of the best fixed setting, which is known only
+afterwards, and its speed over plain decoding's; and both for the whole load.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -38,7 +40,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=8, help="prompts of a segment at small batches")
     parser.add_argument("--tokens", type=int, default=96, help="tokens a text")
     parser.add_argument("--batches", default=None, help="only segments of these")
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("controller"))
     args = parser.parse_args()
 
@@ -72,18 +74,20 @@ def main() -> int:
 
 
 def verdict(lines: list[dict], names: list[str]) -> dict:
-    """Seconds of every segment by arm, and the ratios that matter; the first arm is plain, the last the controller."""
-    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    """Median seconds of every segment by arm, and what follows; the first arm is plain, the last the controller."""
+    spent: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for line in lines:
-        seconds[f"{line['task']}, batch {line['batch']}"][line["arm"]] += line["seconds"] - line["first"]
+        repeat = line["unit"].rsplit(" · ", 1)[1]
+        spent[f"{line['task']}, batch {line['batch']}"][line["arm"]][repeat] += line["seconds"] - line["first"]
     rows = []
-    for segment, by_arm in seconds.items():
+    for segment, repeats in spent.items():
+        by_arm = {arm: statistics.median(seconds.values()) for arm, seconds in repeats.items()}
         best = min(names[:-1], key=lambda name: by_arm[name])
         own = by_arm[names[-1]]
         rows.append(
             {
                 "segment": segment,
-                "seconds": dict(by_arm),
+                "seconds": by_arm,
                 "best_fixed": best,
                 "over_best": own / by_arm[best],
                 "speed_over_plain": by_arm[names[0]] / own,

@@ -5,9 +5,10 @@ import torch
 
 from tests.folders import folder
 from truedraft import ParameterError, load
-from truedraft.build import Options
+from truedraft.build import DRAFTERS, Options
 from truedraft.build.options import parse_shape
 from truedraft.core import Shape
+from truedraft.drafters import NAMES
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,10 @@ def test_a_value_of_another_kind_is_named(name, value, expected):
     with pytest.raises(ParameterError, match=expected) as caught:
         Options.of({name: value})
     assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_every_drafter_that_is_named_can_be_made_and_the_other_way_round():
+    assert tuple(DRAFTERS) == NAMES
 
 
 def test_a_tree_may_be_a_number():

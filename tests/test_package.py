@@ -43,6 +43,18 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "idle"),
+    [(["models"], "torch"), (["plan", "--alpha", "0.7"], "transformers"), (["--version"], "torch")],
+)
+def test_commands_that_need_no_model_do_not_wait_for_its_libraries(arguments, idle, tmp_path):
+    code = f"import sys; from truedraft.cli import main; assert main({arguments}) == 0 and {idle!r} not in sys.modules"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_input_errors_are_value_errors():
     assert issubclass(truedraft.InputError, ValueError)
 

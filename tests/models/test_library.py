@@ -18,7 +18,8 @@ from tests.models.conftest import Shop
 from tests.models.ggufs import STOP, Steps, source_model, tensors, write_gguf
 from truedraft import models
 from truedraft.errors import CorruptModelError, DownloadError, UnknownModelError
-from truedraft.models import CATALOGUE, Library, Wheel, cache_folder, library
+from truedraft.models import CATALOGUE, Library, Wheel, cache_folder
+from truedraft.models import convert as conversion
 from truedraft.models.progress import Meter
 from truedraft.models.store import RECORD
 
@@ -76,13 +77,13 @@ def test_a_conversion_cut_off_leaves_no_folder_and_no_second_download(
         real(*given, **more)
         raise error
 
-    real = library.convert
-    monkeypatch.setattr(library, "convert", interrupted)
+    real = conversion.convert
+    monkeypatch.setattr(conversion, "convert", interrupted)
     with pytest.raises(error):
         shop.library.resolve("tiny")
     assert not shop.folder.exists()
     assert [file.name for file in shop.staging.iterdir()] == ["tiny.gguf"]
-    monkeypatch.setattr(library, "convert", real)
+    monkeypatch.setattr(conversion, "convert", real)
     shop.stock()
     assert_right(shop.library.resolve("tiny"))
 
@@ -136,8 +137,8 @@ def test_two_at_once_convert_once_and_the_second_says_that_it_waits(
         assert second_waits.wait(60)
         real(*given, **more)
 
-    real, steps, found = library.convert, Second(), []
-    monkeypatch.setattr(library, "convert", slow)
+    real, steps, found = conversion.convert, Second(), []
+    monkeypatch.setattr(conversion, "convert", slow)
     first = threading.Thread(target=lambda: found.append(shop.library.resolve("tiny")))
     first.start()
     while not conversions and first.is_alive():

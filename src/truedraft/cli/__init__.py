@@ -15,23 +15,25 @@ from truedraft.errors import TruedraftError
 
 __all__ = ["app", "main"]
 
-_HOMES = {
-    "generate": "generate",
-    "chat": "chat",
-    "profile": "profile",
-    "bench": "bench",
-    "plan": "plan",
-    "experiment": "experiment",
-    "certify": "certify",
-    "find-layers": "find_layers",
-    "fill-memory": "fill_memory",
-    "pull": "models",
-    "models": "models",
-    "lab": "lab",
-    "data": "data",
-    "train": "train",
-}
-"""The file that each command lives in."""
+_COMMANDS = (
+    "generate",
+    "chat",
+    "profile",
+    "bench",
+    "plan",
+    "experiment",
+    "certify",
+    "find-layers",
+    "fill-memory",
+    "pull",
+    "models",
+    "lab",
+    "data",
+    "train",
+)
+"""In the order of the help. Each is a function, in a file of its own name unless `_HOMES` says otherwise."""
+
+_HOMES = {"pull": "models"}
 
 
 def app(first: str | None = None) -> typer.Typer:
@@ -44,10 +46,18 @@ def app(first: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_root)
-    for name in [first] if first in _HOMES else [] if first == "--version" else _HOMES:
-        module = import_module(f"truedraft.cli.{_HOMES[name]}")
-        made.command(name)(getattr(module, name.replace("-", "_")))
+    for name in _wanted(first):
+        function = name.replace("-", "_")
+        module = import_module(f"truedraft.cli.{_HOMES.get(name, function)}")
+        made.command(name)(getattr(module, function))
     return made
+
+
+def _wanted(first: str | None) -> Sequence[str]:
+    """The commands that a command line with this first word can run; all of them for a help page or an error."""
+    if first == "--version":
+        return ()
+    return [first] if first in _COMMANDS else _COMMANDS
 
 
 def _tell_version(asked: bool) -> None:

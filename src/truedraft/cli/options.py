@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from truedraft.build import DRAFTERS
+from truedraft.drafters import NAMES
 
 __all__ = [
     "AllowPickle",
@@ -51,7 +51,7 @@ _LOAD, _SAMPLE = "Model and drafter", "Sampling"
 ModelName = Annotated[
     str, typer.Option("--model", "-m", help="Name, folder, GGUF file or hub id.", rich_help_panel=_LOAD)
 ]
-DrafterName = Annotated[str, typer.Option("--drafter", "-d", help=f"{', '.join(DRAFTERS)}.", rich_help_panel=_LOAD)]
+DrafterName = Annotated[str, typer.Option("--drafter", "-d", help=f"{', '.join(NAMES)}.", rich_help_panel=_LOAD)]
 DraftModel = Annotated[
     str | None, typer.Option("--draft-model", help="The small model of --drafter model.", rich_help_panel=_LOAD)
 ]

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from truedraft.errors import DownloadError, UnknownModelError
 from truedraft.models import pip
-from truedraft.models.convert import convert
 from truedraft.models.entries import CATALOGUE, ModelEntry, unknown
 from truedraft.models.folder import check_folder
 from truedraft.models.gguf_file import check_gguf
@@ -166,6 +165,8 @@ def _converted(slot: Slot, origin: _Origin, terms: _Terms) -> Path:
     """The slot's folder, made from the origin's file unless it is there."""
     if not terms.thorough and slot.holds(origin.sha256):
         return slot.folder
+    from truedraft.models.convert import convert  # imports PyTorch, and only a conversion needs it
+
     with slot.locked(terms.progress):
         if slot.holds(origin.sha256, thorough=terms.thorough):
             return slot.folder

@@ -41,8 +41,8 @@ def load_model(
 ) -> CachedModel:
     """The causal language model in a folder (config.json and weights), ready to run.
 
-    dtype: "auto" is float32 on a CPU and the type that the weights are stored in elsewhere. device: "auto" is a GPU if
-    there is one. attention: "auto" is "sdpa"; "eager", or another name that is registered with transformers'
+    dtype: "auto" is float32, and so exact, on a CPU and bfloat16 elsewhere. device: "auto" is a GPU if there is one.
+    attention: "auto" is "sdpa"; "eager", or another name that is registered with transformers'
     `AttentionInterface`. Raises `UnknownModelError` without a configuration, `UnsupportedModelError` with the reason,
     and `CorruptModelError` for damaged, missing or misshapen tensors.
     """
@@ -57,11 +57,11 @@ def load_model(
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer in a folder; None if it has none."""
-    if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json", "vocab.json")):
+    if not any(folder.glob("tokenizer*")) and not (folder / "vocab.json").is_file():
         return None
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # the tokenizers library raises bare ones
         raise CorruptModelError(f"the tokenizer in {folder} cannot be read: {_first_line(error)}") from error
 
 
@@ -71,25 +71,25 @@ def _device_named(device: str | torch.device) -> torch.device:
     try:
         place = torch.device(device)
     except RuntimeError as error:
-        raise ParameterError(f"device {device!r} is not known; use auto, cpu or cuda") from error
+        raise ParameterError(f"device is {device!r}: expected auto, cpu or cuda") from error
     if place.type == "cuda" and not torch.cuda.is_available():
-        raise ParameterError(f"device {device!r} is asked for, but torch sees no GPU here; use cpu")
+        raise ParameterError(f"device is {device!r}, and PyTorch sees no GPU here; use cpu")
     return place
 
 
-def _dtype_named(dtype: str | torch.dtype, place: torch.device) -> str | torch.dtype:
-    """As transformers takes it, where "auto" is the stored type."""
-    if dtype == "auto":
-        return torch.float32 if place.type == "cpu" else "auto"
-    if isinstance(dtype, str) and dtype not in _DTYPES:
-        raise ParameterError(f"dtype {dtype!r} is not one of auto, {', '.join(_DTYPES)}")
-    return _DTYPES[dtype] if isinstance(dtype, str) else dtype
+def _dtype_named(dtype: str | torch.dtype, place: torch.device) -> torch.dtype:
+    name = str(dtype).removeprefix("torch.")
+    if name == "auto":
+        return torch.float32 if place.type == "cpu" else torch.bfloat16
+    if name not in _DTYPES:
+        raise ParameterError(f"dtype is {name!r}: expected auto, {', '.join(_DTYPES)}")
+    return _DTYPES[name]
 
 
 def _attention_named(attention: str) -> str:
     known = ["eager", *AttentionInterface().valid_keys()]
     if attention != "auto" and attention not in known:
-        raise ParameterError(f"attention {attention!r} is not one of auto, {', '.join(known)}")
+        raise ParameterError(f"attention is {attention!r}: expected auto, {', '.join(known)}")
     return "sdpa" if attention == "auto" else attention
 
 
