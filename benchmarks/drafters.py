@@ -24,7 +24,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def main() -> int:
     if not args.report:
         run(args, console)
     rows = read(args.out)
-    report = {f"{task} T={temperature:g}": summary(rows, task, temperature) for task, temperature in groups(rows)}
+    report = {title: summary(rows, tasks, temperature) for title, tasks, temperature in groups(rows)}
     for title, lines in report.items():
         console.print(table(title, lines))
     if args.json:
@@ -229,16 +229,22 @@ def read(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
 
 
-def groups(rows: Sequence[Row]) -> list[tuple[str, float]]:
-    return sorted({(row["task"], row["temperature"]) for row in rows}, key=lambda pair: (pair[1], pair[0]))
+def groups(rows: Sequence[Row]) -> Iterator[tuple[str, Collection[str], float]]:
+    """Title, tasks and temperature of every table: each task alone, and Spec-Bench's six together."""
+    for temperature in sorted({row["temperature"] for row in rows}):
+        tasks = sorted({row["task"] for row in rows if row["temperature"] == temperature})
+        for task in tasks:
+            yield f"{task} T={temperature:g}", [task], temperature
+        if set(tasks) >= {*SPEC_BENCH, "mt_bench"}:
+            yield f"spec_bench T={temperature:g}", [*SPEC_BENCH, "mt_bench"], temperature
 
 
-def summary(rows: Sequence[Row], task: str, temperature: float) -> dict[str, Row]:
-    """Per arm, over the prompts that every arm has answered."""
+def summary(rows: Sequence[Row], tasks: Collection[str], temperature: float) -> dict[str, Row]:
+    """Per arm, over the prompts of these tasks that every arm has answered."""
     by_arm: dict[str, dict[Any, Row]] = defaultdict(dict)
     for row in rows:
-        if (row["task"], row["temperature"]) == (task, temperature):
-            by_arm[row["arm"]][row["id"], row["tokens"]] = row
+        if row["task"] in tasks and row["temperature"] == temperature:
+            by_arm[row["arm"]][row["task"], row["id"], row["tokens"]] = row
     common = set.intersection(*(set(each) for each in by_arm.values()))
     answered = {name: [each[one] for one in sorted(common)] for name, each in by_arm.items()}
     if not common or PLAIN not in answered:

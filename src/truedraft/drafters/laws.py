@@ -26,10 +26,6 @@ class GreedySessions:
         """How many sessions are remembered."""
         return len(self._known)
 
-    def __contains__(self, session: Session) -> bool:
-        """Whether the session was seen before."""
-        return session in self._known
-
     def __getitem__(self, session: Session) -> bool:
         """Whether the session is greedy."""
         if session not in self._known:

@@ -121,6 +121,7 @@ class ModelDrafter:
         self._translation = translation or SameIds(vocabulary, model.vocab_size)
         self._law, self._confidence = law, confidence
         self._greedy = GreedySessions(vocabulary, model.device)
+        self._met: set[Session] = set()
         self._bets: dict[Session, _Bet] = {}
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
@@ -150,6 +151,7 @@ class ModelDrafter:
     def release(self, session: Session) -> None:
         """Free the session's cache row."""
         self._bets.pop(session, None)
+        self._met.discard(session)
         self._greedy.release(session)
         self._model.release(session)
 
@@ -167,8 +169,9 @@ class ModelDrafter:
 
         Raises `OutOfMemoryError` here rather than in the middle of a text.
         """
-        if session in self._greedy:
+        if session in self._met:
             return
+        self._met.add(session)
         longest, limit = len(text) + session.ending.room, self._model.context_length
         self._model.reserve(session, shape.nodes + (longest if limit is None else min(longest, limit)))
 

@@ -80,12 +80,15 @@ class Eagle1Net(EmbeddingHead):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(config.layer, vocabulary)
-        layer, size = config.layer, config.layer.hidden_size
         self.config = config
-        self.fc = nn.Linear(2 * size, size, bias=False)
-        self.layers = nn.ModuleList([_Layer(layer)])
-        self._head = torch.empty(0, size)
+        self._head = torch.empty(0, config.layer.hidden_size)
+        self._build(config.layer)
         draw_weights(self, generator)
+
+    def _build(self, layer: LayerConfig) -> None:
+        """Make the parts that have weights."""
+        self.fc = nn.Linear(2 * layer.hidden_size, layer.hidden_size, bias=False)
+        self.layers = nn.ModuleList([_Layer(layer)])
 
     def taps(self, layers: int) -> tuple[int, ...]:
         """The last layer's output after the final norm."""

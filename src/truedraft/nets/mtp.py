@@ -21,10 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from truedraft.nets.attention import Attend
-from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
-from truedraft.nets.head import draw_weights
+from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.layers import Attention, FeedForward, LayerConfig, norm
-from truedraft.nets.vocabulary import DraftVocabulary
 
 __all__ = ["MtpNet"]
 
@@ -52,20 +50,11 @@ class MtpNet(Eagle1Net):
     kind = "mtp"
     architectures: ClassVar[tuple[str, ...]] = ("MtpModule",)
 
-    def __init__(
-        self,
-        config: Eagle1Config,
-        vocabulary: DraftVocabulary | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        super().__init__(config, vocabulary, generator=generator)
-        layer, size = config.layer, config.layer.hidden_size
-        del self.fc
+    def _build(self, layer: LayerConfig) -> None:
+        size = layer.hidden_size
         self.enorm, self.hnorm, self.norm = (norm(size, layer) for _ in range(3))
         self.eh_proj = nn.Linear(2 * size, size, bias=False)
         self.layers = nn.ModuleList([_Layer(layer)])
-        draw_weights(self, generator)
 
     def follow(self, embedding: Tensor, head: Tensor) -> None:
         """Share the target's matrices so that gradients reach them: for one step of training both together.
