@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedraft.drafters.pass_cost import FREE, NO_COST, ON_CPU, ON_GPU, PassCost
+from truedraft.drafters.pass_cost import FREE, NO_COST, ON_CPU, ON_GPU, USUAL, PassCost
 from truedraft.errors import ParameterError
+from truedraft.targets.kernels import KERNELS
 
 BENT = PassCost(((1, 0.02), (8, 0.05)))
 POINTS = st.dictionaries(st.integers(2, 40), st.floats(0.5, 9.0), max_size=8).map(lambda more: {1: 2.0, **more})
@@ -19,7 +20,7 @@ def test_a_pass_costs_what_lies_on_the_bent_line(tokens, cost):
     assert BENT.of(tokens) == pytest.approx(cost)
 
 
-@pytest.mark.parametrize("cost", [FREE, ON_CPU, ON_GPU, BENT, PassCost.even(0.3)])
+@pytest.mark.parametrize("cost", [FREE, *ON_CPU.values(), ON_GPU, BENT, PassCost.even(0.3)])
 @pytest.mark.parametrize("batch", [1, 2, 7, 16])
 def test_a_text_pays_its_share_of_the_pass(cost, batch):
     """Also beyond the nodes that are tabled."""
@@ -33,6 +34,10 @@ def test_a_text_pays_its_share_of_the_pass(cost, batch):
 def test_where_texts_fill_a_pass_their_first_node_costs_more():
     firsts = [BENT.among(batch).next(0) for batch in (1, 2, 4, 8, 16, 32)]
     assert firsts == sorted(firsts) and firsts[-1] > 10 * firsts[0]
+
+
+def test_every_kind_of_weights_has_its_line():
+    assert set(ON_CPU) == set(KERNELS) and ON_CPU["auto"] is USUAL
 
 
 def test_what_costs_nothing_costs_nothing():
@@ -78,6 +83,6 @@ def test_a_line_that_is_none_is_refused(slopes):
 
 
 def test_a_line_only_gets_steeper():
-    for cost in (ON_CPU, ON_GPU, BENT):
+    for cost in (*ON_CPU.values(), ON_GPU, BENT):
         steps = [cost.among(3).next(count) for count in range(300)]
         assert all(one <= other + 1e-12 for one, other in itertools.pairwise(steps))

@@ -58,7 +58,7 @@ class Kit:
         profile = self.options.profile
         if profile is not None:
             return PassCost.measured(Profile.load(Path(profile)).by_tokens())
-        return ON_CPU if self.target.device.type == "cpu" else ON_GPU
+        return ON_CPU[self.options.weights] if self.target.device.type == "cpu" else ON_GPU
 
 
 def _none(kit: Kit) -> tuple[Drafter, Shape]:

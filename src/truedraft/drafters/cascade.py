@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bettor
-from truedraft.drafters.pass_cost import ON_CPU, PassCost
+from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -60,7 +60,7 @@ class CascadeDrafter:
         first: Bettor,
         other: Drafter,
         *,
-        passes: PassCost = ON_CPU,
+        passes: PassCost = USUAL,
         effort: float = 0.0,
         usual: float = 1.5,
         reach: Shape | None = None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
 from truedraft.drafters.bets import Bet, Bettor, drafts_of, pays
-from truedraft.drafters.pass_cost import ON_CPU, NodeCosts, PassCost
+from truedraft.drafters.pass_cost import USUAL, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["MergeDrafter", "merged"]
@@ -76,7 +76,7 @@ class MergeDrafter:
     passes: what the target's cost; a tree grows while another node pays.
     """
 
-    def __init__(self, bettors: Sequence[Bettor], *, passes: PassCost = ON_CPU) -> None:
+    def __init__(self, bettors: Sequence[Bettor], *, passes: PassCost = USUAL) -> None:
         if not bettors:
             raise ParameterError("there is nothing to merge: expected at least one drafter")
         self._bettors, self._passes = tuple(bettors), passes

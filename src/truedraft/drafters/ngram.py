@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
 from truedraft.drafters.bets import pays
-from truedraft.drafters.pass_cost import FREE, ON_CPU, NodeCosts, PassCost
+from truedraft.drafters.pass_cost import FREE, USUAL, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
 __all__ = ["Match", "NgramDrafter", "NgramIndex"]
@@ -112,7 +112,7 @@ class NgramDrafter:
     taps: tuple[int, ...] = ()
 
     def __init__(
-        self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.05, passes: PassCost = ON_CPU
+        self, *, longest: int = 4, shortest: int = 1, matches: int = 8, floor: float = 0.05, passes: PassCost = USUAL
     ) -> None:
         if not 1 <= shortest <= longest:
             raise ParameterError(f"n-grams from {shortest} to {longest}: expected 1 <= shortest <= longest")

@@ -7,14 +7,14 @@ together. Costs are in passes of one token: this file refuses to know seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from truedraft.errors import ParameterError
 
-__all__ = ["FREE", "NO_COST", "ON_CPU", "ON_GPU", "NodeCosts", "PassCost"]
+__all__ = ["FREE", "NO_COST", "ON_CPU", "ON_GPU", "USUAL", "NodeCosts", "PassCost"]
 
 _TABLED = 256  # nodes whose cost is looked up; those beyond cost what the last of them did
 
@@ -95,8 +95,16 @@ def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
     return (other[1] - one[1]) / (other[0] - one[0])
 
 
-ON_CPU = PassCost(((1, 0.019), (8, 0.055)))
-"""What is usual on two CPU cores: 1.13 passes for 8 tokens, 1.57 for 16."""
+USUAL = PassCost(((1, 0.019), (8, 0.055)))
+"""Of a model in float32 on two CPU cores: 1.13 passes for 8 tokens, 1.57 for 16."""
+
+ON_CPU: Mapping[str, PassCost] = {
+    "auto": USUAL,
+    "bfloat16": PassCost(((1, 0.037), (8, 0.049))),
+    "int8": PassCost.even(0.09),
+    "int4": PassCost(((1, 0.065), (8, 0.13))),
+}
+"""By the kind of its weights: a pass that reads less has less to hide arithmetic behind."""
 
 ON_GPU = PassCost.even(0.004)
 """On a GPU passes stay flat for hundreds of tokens."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bet, best_first, drafts_of
 from truedraft.drafters.count_table import ONE, SEED, WIDTH, CountTable, extend_key
-from truedraft.drafters.pass_cost import ON_CPU, PassCost
+from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.errors import VocabularyError
 
 __all__ = ["RecycleDrafter", "Shares", "Tail", "teach", "top_shares"]
@@ -216,7 +216,7 @@ class RecycleDrafter:
         self,
         table: CountTable,
         *,
-        passes: PassCost = ON_CPU,
+        passes: PassCost = USUAL,
         share: bool = False,
         keep: Callable[[], None] | None = None,
     ) -> None:

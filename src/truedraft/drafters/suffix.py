@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from truedraft.core import Draft, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bet, best_first, drafts_of
-from truedraft.drafters.pass_cost import ON_CPU, PassCost
+from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.drafters.suffix_index import NOWHERE, History, Place, SuffixAutomaton
 
 __all__ = ["SuffixDrafter", "Trust"]
@@ -164,7 +164,7 @@ class SuffixDrafter:
 
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, passes: PassCost = ON_CPU, share: bool = False, capacity: int = 1_000_000) -> None:
+    def __init__(self, *, passes: PassCost = USUAL, share: bool = False, capacity: int = 1_000_000) -> None:
         self._passes, self._share = passes, share
         self._history = History(capacity)
         self._texts: dict[Session, _Text] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from truedraft.drafters.count_file import load_table, save_table
 from truedraft.drafters.count_table import CountTable
-from truedraft.drafters.pass_cost import ON_CPU, PassCost
+from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
 
 __all__ = ["Keeper", "open_table", "owner_of", "recycling", "shipped"]
@@ -76,7 +76,7 @@ def open_table(owner: str, vocabulary: int, path: Path | None = None) -> CountTa
 
 
 def recycling(
-    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, passes: PassCost = ON_CPU
+    owner: str, vocabulary: int, *, share: bool = False, path: Path | None = None, passes: PassCost = USUAL
 ) -> RecycleDrafter:
     """A recycling drafter for a model; with a path, one that learns from all requests and keeps what it learns there.
 
