@@ -27,7 +27,7 @@ _OWN_FADING, _COMMON_FADING, _LATELY_FADING = 0.92, 0.97, 0.88
 _OWN_STRENGTH, _COMMON_STRENGTH = 8.0, 4.0
 _MARGIN = 1.005
 """Betting must promise this much more than plain decoding."""
-_TRYING = 0.007
+_TRYING = 0.015
 """Share of the time without bets that trials may cost."""
 _FIRST_LOOK = 8
 """After so many rounds of bets one goes without, to see what a pass costs then; the next after twice as many."""
