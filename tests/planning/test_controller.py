@@ -198,6 +198,13 @@ def test_it_comes_back_when_the_text_becomes_easy():
     assert seconds < 0.85 * plain, "half of the text is easy, and it has to notice"
 
 
+def test_after_a_hard_load_easy_texts_get_their_bets_back_within_a_few_rounds():
+    """A batch of hard texts, then four easy ones: whoever is accepted whole bets twice as much, whatever others did."""
+    controller = Controller(Shape.chain(8), profile(slope=0.08))
+    run(controller, oracle(right=0), batch=32, slope=0.08)
+    assert max(run(controller, oracle(), batch=4, slope=0.08)[1][:4]) == 8
+
+
 def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
     easy = Script([written(PROMPTS[0])], vocabulary=4)
     wrong = Script([written(prompt) for prompt in PROMPTS[1:]], vocabulary=4, right=0)

@@ -1,6 +1,7 @@
 """Runs: that they learn, that they resume bit for bit, that several processes do what one does, that they stop."""
 
 import copy
+import json
 import math
 import socket
 
@@ -17,6 +18,7 @@ from truedraft.training.loop import Course, rate_at
 from truedraft.training.prepare import Plan, Rows, prepare
 from truedraft.training.recipes import RECIPES
 from truedraft.training.record import Record
+from truedraft.training.show import describe
 
 KINDS = list(RECIPES)
 
@@ -160,6 +162,19 @@ def test_a_run_stops_when_acceptance_does_not_rise(target, rows, tmp_path):
     steps = [report.progress.step for report in trainer.run()]
     assert steps[-1] == 8 and trainer.progress.best == 1.7 and trainer.progress.best_step == 4
     assert (tmp_path / "best" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_without_a_held_out_text_nothing_is_said_of_acceptance_and_nothing_ends_the_run(target, rows, tmp_path, kind):
+    sampled = Rows(tuple(featured(answers(12, temperature=1.0), target)), ())
+    prepared = prepare(plan(tmp_path, kind, steps=8, patience=1, examine_every=2), target, sampled)
+    reports = list(prepared.trainer.run())
+    assert len(reports) == 8 and all(report.tally is None for report in reports)
+    written = json.loads((tmp_path / "best" / "config.json").read_text())["truedraft"]
+    assert written["steps"] == 8
+    assert not {"held_out_acceptance", "head_accuracies", "best_tokens_per_pass"} & set(written)
+    told = describe(plan(tmp_path, kind), prepared)
+    assert "acceptance is not measured" in told and "% of the answers" in told
 
 
 def test_learning_rate():

@@ -227,8 +227,11 @@ class _Run:
         except KeyboardInterrupt:
             self._say(f"stopped at step {trainer.progress.step}; --resume goes on from the last checkpoint")
             raise
-        best = trainer.progress
-        self._say(f"best: {best.best:.3f} tokens per pass at step {best.best_step}, in {self._plan.folder / 'best'}")
+        best, folder = trainer.progress, self._plan.folder / "best"
+        measured = (
+            f"{best.best:.3f} tokens per pass" if best.best else "acceptance was not measured, the latest is kept"
+        )
+        self._say(f"best: {measured}, at step {best.best_step}, in {folder}")
 
     @contextmanager
     def _bar(self, what: str, total: int | None, done: int = 0) -> Iterator[Any]:

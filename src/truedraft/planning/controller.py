@@ -29,6 +29,8 @@ _MARGIN = 1.005
 """Betting must promise this much more than plain decoding."""
 _TRYING = 0.015
 """Share of the time without bets that trials may cost."""
+_HARDLY = 1.0
+"""Rounds, old ones fading, in which a rung was allowed to a text."""
 _FIRST_LOOK = 8
 """After so many rounds of bets one goes without, to see what a pass costs then; the next after twice as many."""
 
@@ -54,7 +56,7 @@ class Controller:
             return [_OFF] * len(sessions)
         batch, context = len(sessions), float(np.mean([len(session.tokens) for session in sessions]))
         passes, outside = self._costs.passes(batch, context), self._costs.outside(batch)
-        chosen = self._best(sessions, passes, outside)
+        chosen = self._raised(self._best(sessions, passes, outside), sessions, history)
         if self._is_time_to_look(batch, chosen):
             return [_OFF] * batch
         self._try(chosen, passes + outside)
@@ -79,6 +81,19 @@ class Controller:
             for place in order[: texts + 1]:
                 chosen[place] = int(rung) + 1
         return chosen
+
+    def _raised(
+        self, chosen: Sequence[int], sessions: Sequence[Session], history: Mapping[Session, Round]
+    ) -> list[int]:
+        """Twice as much for texts whose last bet was accepted whole, if what lies beyond it was hardly ever tried."""
+        raised = list(chosen)
+        for place, (rung, session) in enumerate(zip(chosen, sessions, strict=True)):
+            record = history.get(session)
+            if rung and record is not None and 0 < record.shape.depth == record.accepted:
+                beyond = self._own_of(session).weight[allowed_level(self._levels, record.shape) :]
+                if len(beyond) and beyond[0] < _HARDLY:
+                    raised[place] = max(rung, sum(level.nodes <= 2 * record.shape.nodes for level in self._levels))
+        return raised
 
     def _prior(self) -> tuple[Row, Row]:
         """What is expected of a text before it is known: the worse of what all did lately and for longer.

@@ -164,14 +164,15 @@ class Trainer:
 
     def _save_head(self, name: str) -> None:
         progress = self.progress
-        counts = {"steps": progress.step, "training_tokens": progress.tokens, "best_tokens_per_pass": progress.best}
-        self.net.notes = {**self.net.notes, **self.notes, **counts}
+        counts = {"steps": progress.step, "training_tokens": progress.tokens}
+        best = {"best_tokens_per_pass": progress.best} if progress.best else {}
+        self.net.notes = {**self.net.notes, **self.notes, **counts, **best}
         with self.inputs.written():
             self.net.save(self.folder / name, dtype=torch.bfloat16)
 
     def examine(self) -> Tally:
-        """Acceptance on the held-out texts that are greedy."""
-        rows = [row for row in self.material.held_out if row.greedy]
+        """Acceptance on the held-out texts; all of them are greedy."""
+        rows = self.material.held_out
         order = Order(tuple(map(len, rows)), self.course.tokens)
         tally = Tally.empty(self.material.unroll)
         with self._precision():
@@ -242,7 +243,12 @@ class Trainer:
         return float(length)
 
     def _examined(self, report: Report) -> Report:
-        """The report with acceptance; the best head is kept."""
+        """The report with acceptance; the best head is kept, or the latest where nothing tells one from another."""
+        if not self.material.held_out:
+            self.progress.best_step = self.progress.step
+            if self._rank == 0:
+                self._save_head("best")
+            return report
         tally = self.examine()
         self.notes |= _measured(tally)
         if tally.tokens_per_pass > self.progress.best:

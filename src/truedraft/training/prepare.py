@@ -140,7 +140,7 @@ def choose_vocabulary(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is ready. coverage: the share of held-out answer tokens that the head can say."""
+    """A run that is ready. coverage: the share of held-out answer tokens that the head can say, of all if there are none."""
 
     trainer: Trainer
     rows: Rows

@@ -23,9 +23,16 @@ def describe(plan: Plan, prepared: Prepared) -> str:
             f"rows: {len(rows.training)} to learn, {len(rows.held_out)} held out, {rows.dropped} dropped; "
             f"{tokens} tokens, {answers} of them in answers; {guesses} supervised guesses",
             f"draft vocabulary: {len(net.vocabulary)} of {net.vocabulary.size} tokens, which are "
-            f"{100 * prepared.coverage:.1f} % of the held-out answers",
+            f"{100 * prepared.coverage:.1f} % of the {'held-out answers' if rows.held_out else 'answers'}",
+            *([] if rows.held_out else [_UNMEASURED]),
         ]
     )
+
+
+_UNMEASURED = (
+    "no greedy answer is held out: acceptance is not measured, the latest head counts as the best, and only the number "
+    "of steps ends the run; have the model answer more prompts with --temperature 0 to measure it"
+)
 
 
 def sample(prepared: Prepared, tokenizer: Any, *, tokens: int = 12) -> str:
