@@ -20,7 +20,7 @@ def rounded(x):
 
 
 def rows_found(multiply):
-    return least_rows(multiply, 16, 24, dtype=torch.float32)
+    return least_rows(lambda weight: multiply, WEIGHT)
 
 
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +60,26 @@ def test_large_products_are_tried_too():
     def multiply(x):
         return torch.zeros(len(x), 1) if len(x) > 2 else torch.ones(len(x), 1)
 
-    assert least_rows(multiply, 16, 10_000_000, dtype=torch.float32) == 4
+    assert least_rows(lambda weight: multiply, torch.empty(1, 1).expand(10_000_000, 2)) == 4
+
+
+def test_another_order_shows_even_where_results_have_few_bits():
+    """Sums in float32, the same for up to eight rows and in two halves beyond, rounded to eight bits of mantissa."""
+
+    def product_with(weight):
+        def multiply(x):
+            parts = weight.shape[1] if len(x) <= 8 else weight.shape[1] // 2
+            sums = [sum((row[at] * weight[:, at] for at in range(0, parts)), torch.zeros(len(weight))) for row in x]
+            for row, left in zip(x, sums, strict=True):
+                rest = torch.zeros(len(weight))
+                for at in range(parts, weight.shape[1]):
+                    rest += row[at] * weight[:, at]
+                left += rest
+            return torch.stack(sums).to(torch.bfloat16)
+
+        return multiply
+
+    assert least_rows(product_with, torch.randn(8, 33, generator=torch.Generator().manual_seed(3))) == 9
 
 
 # ── attention ─────────────────────────────────────────────────────────────────────────────────────────────────────

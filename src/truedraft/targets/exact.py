@@ -19,7 +19,8 @@ from truedraft.targets.passes import Span, ancestors, depths_after
 
 __all__ = ["HeadCount", "find_layout", "is_exact", "least_rows"]
 
-_ROWS = (1, 2, 4, 8, 16)
+_ROWS = (1, 2, 4, 8, 9, 16)  # libraries change their way behind 1, 3, 4 and 8 rows
+_MULTIPLES = (4, 8, 16)
 _BLOCKS = (192, 256, 384, 128, 320, 512)
 _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 33, 100)
 _FEW_WIDTHS = (1, 2, 4, 9)
@@ -41,13 +42,26 @@ class HeadCount:
     values_dim: int
 
 
-def least_rows(multiply: Callable[[Tensor], Tensor], inputs: int, outputs: int, *, dtype: torch.dtype) -> int | None:
-    """The fewest rows from which on `multiply`, [n, inputs] -> [n, outputs], gives each row the same bits.
+Multiply = Callable[[Tensor], Tensor]
 
-    None if there is no such number up to 16. Tried at several numbers of rows, places of a row, and threads.
+
+def least_rows(product_with: Callable[[Tensor], Multiply], weight: Tensor) -> int | None:
+    """The fewest rows from which on the product with a weight [out, in] of this shape gives each row the same bits.
+
+    None if there is no such number up to 16. Tried at several numbers of rows, places of a row, and threads. Columns of
+    the weight that is tried are equal in pairs, and rows of opposite sign there: what is left of a sum is its rounding,
+    which no two orders share. Of other sums a result in few bits would seldom show that they were added up otherwise.
     """
-    widths = _FEW_WIDTHS if inputs * outputs > _LARGE else _WIDTHS
-    x = _random(torch.Generator().manual_seed(0), 2 * widths[-1], inputs).to(dtype)
+    widths = _FEW_WIDTHS if weight.numel() > _LARGE else _WIDTHS
+    order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(0))
+    half = len(order) // 2
+    one, other = order[:half], order[half : 2 * half]
+    paired = weight.detach().clone()
+    paired[:, other] = paired[:, one]
+    x = _random(torch.Generator().manual_seed(0), 2 * widths[-1], weight.shape[1]).to(weight.dtype)
+    x[:, order[half:]] = 0  # an odd one out stays so
+    x[:, other] = -x[:, one]
+    multiply = product_with(paired)
     same = dict.fromkeys(widths, True)
     expected = multiply(x)
     for _ in _threads():
@@ -58,7 +72,7 @@ def least_rows(multiply: Callable[[Tensor], Tensor], inputs: int, outputs: int, 
 
 def find_layout(heads: Collection[HeadCount]) -> Layout | None:
     """The first layout that is exact for all these shapes, the fastest kind first; None if there is none."""
-    layouts = (Layout(rows, block, exact=True) for block, rows in product(_BLOCKS, _ROWS[2:]))
+    layouts = (Layout(rows, block, exact=True) for block, rows in product(_BLOCKS, _MULTIPLES))
     return next((layout for layout in layouts if all(is_exact(layout, shape) for shape in heads)), None)
 
 

@@ -140,7 +140,7 @@ def choose_vocabulary(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is ready. coverage: the share of held-out answer tokens that the head can say, of all if there are none."""
+    """A run that is ready. coverage: of the tokens of held-out answers, or of all without any, that it can say."""
 
     trainer: Trainer
     rows: Rows
