@@ -23,8 +23,8 @@ _ROWS = (1, 2, 4, 8, 9, 16)  # libraries change their way behind 1, 3, 4 and 8 r
 _MULTIPLES = (4, 8, 16)
 _BLOCKS = (192, 256, 384, 128, 320, 512)
 _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 33, 100)
-_FEW_WIDTHS = (1, 2, 4, 9)
-_LARGE = 8_000_000  # weights; a product with more of them is tried at fewer widths
+_FEW_WIDTHS = (1, 2, 4, 9, 17, 33)
+_LARGE = 8_000_000  # weights; a product with more of them is tried at fewer widths, up to that of a large tree
 
 Parents = tuple[int, ...]
 
