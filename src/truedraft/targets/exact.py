@@ -27,6 +27,8 @@ _FEW_WIDTHS = (1, 2, 4, 9, 17, 33)
 _LARGE = 8_000_000  # weights; a product with more of them is tried at fewer widths, up to that of a large tree
 
 Parents = tuple[int, ...]
+Multiply = Callable[[Tensor], Tensor]
+"""x [n, in] -> [n, out]."""
 
 _FEW, _CHAIN, _LONG = (tuple(range(-1, count - 1)) for count in (3, 9, 100))
 _TREE: Parents = (-1, 0, 0, 1, 1, 2, 3, 3, 5, 5, 8, 6, 0)  # its paths jump over other nodes
@@ -42,25 +44,13 @@ class HeadCount:
     values_dim: int
 
 
-Multiply = Callable[[Tensor], Tensor]
-
-
 def least_rows(product_with: Callable[[Tensor], Multiply], weight: Tensor) -> int | None:
     """The fewest rows from which on the product with a weight [out, in] of this shape gives each row the same bits.
 
-    None if there is no such number up to 16. Tried at several numbers of rows, places of a row, and threads. Columns of
-    the weight that is tried are equal in pairs, and rows of opposite sign there: what is left of a sum is its rounding,
-    which no two orders share. Of other sums a result in few bits would seldom show that they were added up otherwise.
+    None if there is no such number up to 16. Tried at several numbers of rows, places of a row, and threads.
     """
     widths = _FEW_WIDTHS if weight.numel() > _LARGE else _WIDTHS
-    order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(0))
-    half = len(order) // 2
-    one, other = order[:half], order[half : 2 * half]
-    paired = weight.detach().clone()
-    paired[:, other] = paired[:, one]
-    x = _random(torch.Generator().manual_seed(0), 2 * widths[-1], weight.shape[1]).to(weight.dtype)
-    x[:, order[half:]] = 0  # an odd one out stays so
-    x[:, other] = -x[:, one]
+    x, paired = _cancelling(weight, 2 * widths[-1])
     multiply = product_with(paired)
     same = dict.fromkeys(widths, True)
     expected = multiply(x)
@@ -68,6 +58,24 @@ def least_rows(product_with: Callable[[Tensor], Multiply], weight: Tensor) -> in
         for width, start in product(widths, (0, widths[-1] // 2 + 1)):
             same[width] &= torch.equal(multiply(x[start : start + width]), expected[start : start + width])
     return next((rows for rows in _ROWS if all(same[width] for width in widths if width >= rows)), None)
+
+
+def _cancelling(weight: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Rows [n, in] and a weight [out, in] of this shape whose products are all rounding, which no two orders share.
+
+    Columns of the weight are equal in pairs, and rows of opposite sign there. Of other sums, a result in few bits would
+    seldom show that they were added up otherwise.
+    """
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(weight.shape[1], generator=generator)
+    half = len(order) // 2
+    one, other = order[:half], order[half : 2 * half]
+    paired = weight.detach().clone()
+    paired[:, other] = paired[:, one]
+    x = _random(generator, rows, len(order)).to(weight.dtype)
+    x[:, order[2 * half :]] = 0  # an odd one out
+    x[:, other] = -x[:, one]
+    return x, paired
 
 
 def find_layout(heads: Collection[HeadCount]) -> Layout | None:
