@@ -56,6 +56,15 @@ def test_never_fewer_rows_than_are_exact(monkeypatch, exact_rows, rows):
     assert (trial.exact_rows, trial.rows) == (exact_rows, rows)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_bias_does_not_hide_what_exactness_is_told_by(monkeypatch, bias):
+    seen = []
+    monkeypatch.setattr(products, "least_rows", lambda product_with, weight: seen.append(product_with(weight)))
+    layers = [nn.Linear(4, 4, bias=bias)]
+    assert try_out(form_of(layers), layers, Stopwatch()).exact_rows is None
+    assert (seen[0].bias is not None) == bias and not seen[0](torch.zeros(3, 4)).any()
+
+
 def test_the_best_of_several_runs_counts():
     times = iter([0.0, 9.0, 10.0, 12.0, 20.0, 25.0])
     assert Stopwatch(lambda: next(times)).best(lambda: None) == 2.0

@@ -81,17 +81,18 @@ class Stopwatch:
 @torch.inference_mode()
 def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
     """Measure a group's layers as they are and as one packed product, and look for the rows that make that exact."""
-    layers = [joined([layer]) for layer in group]
-    product = Product(*joined(group), kernel=form.kernel)
-    dtype = layers[0][0].dtype
-    exact_rows = least_rows(lambda weight: Product(weight, product.bias, kernel=form.kernel), joined(group)[0])
+    layers, (weight, bias) = [joined([layer]) for layer in group], joined(group)
+    product = Product(weight, bias, kernel=form.kernel)
+    # A bias must be there, as kernels differ with it, and be nothing, or it hides the rounding that is looked for.
+    nothing = None if bias is None else torch.zeros_like(bias)
+    exact_rows = least_rows(lambda tried: Product(tried, nothing, kernel=form.kernel), weight)
 
     def plain(x: Tensor) -> None:
         for weight, bias in layers:
             functional.linear(x, weight, bias)
 
     def seconds(multiply: Callable[[Tensor], object], width: int) -> float:
-        x = torch.randn(width, product.inputs).to(dtype)
+        x = torch.randn(width, product.inputs).to(weight.dtype)
         return stopwatch.best(lambda: multiply(x))
 
     paddings = [rows for rows in _PADDED if rows >= (exact_rows or 1)] or [exact_rows or 1]
