@@ -2,7 +2,8 @@
 
     python benchmarks/passes.py                            # contexts of 256, 1,000 and 4,000 tokens, about 5 minutes
     python benchmarks/passes.py --contexts 256 --rounds 5  # a quick look
-    python benchmarks/passes.py --weights bfloat16 int8 int4  # exact, with weights of fewer bits
+    python benchmarks/passes.py --weights float16 int4     # exact, with weights of fewer bits
+    python benchmarks/passes.py --stored bfloat16          # weights of no more digits, as most models are published
     python benchmarks/passes.py --json passes.json
 
 The arms take turns, width by width, in an order that rotates; every figure is the median over rounds. transformers
@@ -55,8 +56,10 @@ class Arm(Protocol):
 class Transformers:
     """The model as transformers runs it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, stored: torch.dtype) -> None:
         self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        shorten(self.model, stored)
+        self.stored = stored
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.config = self.model.config
 
@@ -78,8 +81,9 @@ class Transformers:
 class Ours:
     """The same model as this package runs it."""
 
-    def __init__(self, folder: Path, *, exact: bool, weights: str = "auto") -> None:
+    def __init__(self, folder: Path, *, stored: torch.dtype, exact: bool, weights: str = "auto") -> None:
         self.model: CachedModel = load_model(folder)
+        shorten(self.model.model, stored)
         prepare(self.model.model, exact=exact, weights=weights)
 
     def read(self, tokens: Sequence[int]) -> None:
@@ -98,7 +102,8 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1000, 4000])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--weights", nargs="*", default=[], help="of fewer bits: bfloat16, int8, int4")
+    parser.add_argument("--weights", nargs="*", default=[], help="of fewer bits: float16, bfloat16, int8, int4")
+    parser.add_argument("--stored", default="float32", help="round all weights to this type first, and read them so")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--json", default=None, help="write the figures to this file")
     args = parser.parse_args()
@@ -106,12 +111,13 @@ def main() -> None:
         torch.set_num_threads(args.threads)
 
     folder = resolve(args.model)
-    reference = Transformers(folder)
+    stored: torch.dtype = getattr(torch, args.stored)
+    reference = Transformers(folder, stored=stored)
     arms: dict[str, Arm] = {
         "transformers": reference,
-        "plain": Ours(folder, exact=False),
-        "exact": Ours(folder, exact=True),
-        **{name: Ours(folder, exact=True, weights=name) for name in args.weights},
+        "plain": Ours(folder, stored=stored, exact=False),
+        "exact": Ours(folder, stored=stored, exact=True),
+        **{name: Ours(folder, stored=stored, exact=True, weights=name) for name in args.weights},
     }
     machine = {"GB/s": bandwidth(), "GFLOP/s": peak(), "threads": torch.get_num_threads()}
     console = Console()
@@ -121,8 +127,15 @@ def main() -> None:
         results[context] = measure(arms, context, args.rounds) | limits(reference, context, machine)
         console.print(table(context, results[context]))
     if args.json:
-        figures = {"model": args.model, "machine": machine, "milliseconds": results}
+        figures = {"model": args.model, "stored": args.stored, "machine": machine, "milliseconds": results}
         Path(args.json).write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+
+
+@torch.no_grad()
+def shorten(model: Any, stored: torch.dtype) -> None:
+    """Leave the weights in their type, and no more digits than another type has."""
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(stored))
 
 
 def measure(arms: dict[str, Arm], context: int, rounds: int) -> dict[str, dict[int, float]]:
@@ -168,7 +181,7 @@ def limits(reference: Transformers, context: int, machine: dict[str, float]) -> 
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     cached = 2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * dim * context
     arithmetic = 2 * reference.parameters + 4 * config.num_hidden_layers * heads * dim * context
-    reading = 4 * (reference.parameters + cached) / machine["GB/s"] / 1e6
+    reading = (reference.stored.itemsize * reference.parameters + 4 * cached) / machine["GB/s"] / 1e6
     return {
         "bytes": dict.fromkeys(WIDTHS, reading),
         "flops": {width: width * arithmetic / machine["GFLOP/s"] / 1e6 for width in WIDTHS},

@@ -31,7 +31,7 @@ from truedraft.build import load, redraft
 from truedraft.model import Model
 from truedraft.targets.cached import Nodes
 
-WEIGHTS = ("auto", "bfloat16", "int8", "int4")
+WEIGHTS = ("auto", "float16", "bfloat16", "int8", "int4")
 
 
 def main() -> int:

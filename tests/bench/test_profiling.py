@@ -77,7 +77,7 @@ def test_impossible_grids_are_named():
         pass_times(Costed(1), Facts(4, context_length=20), Grid((16,), (1,), (8,)))
 
 
-NAMES = ("auto", "bfloat16", "int8", "int4")
+NAMES = ("auto", "float16", "bfloat16", "int8", "int4")
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,7 @@ def test_rounded_weights_count_with_the_bytes_that_they_have_left(path):
     sizes = {name: model_size(load(path, drafter="none", weights=name).decoder.target.model.model) for name in NAMES}
     read = {name: size.parameters * size.bytes_per_parameter for name, size in sizes.items()}
     layers = 3 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
+    assert read["float16"] < read["bfloat16"], "it rounds the head as well"
     assert read["auto"] - read["bfloat16"] == pytest.approx(2 * layers)
     assert read["int4"] < read["int8"] < read["bfloat16"]
 

@@ -40,6 +40,45 @@ def test_every_kind_of_weights_has_its_line():
     assert set(ON_CPU) == set(KERNELS) and ON_CPU["auto"] is USUAL
 
 
+LONG = PassCost(((1, 0.02), (8, 0.1)), reading=0.2, attending=0.03)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 20])
+def test_long_texts_are_read_once_a_text_and_attended_to_by_every_node(batch):
+    def seconds(nodes):
+        return LONG.of(batch * (1 + nodes)) + 4 * (0.2 * batch + 0.03 * batch * (1 + nodes))
+
+    costs = LONG.among(batch, 4000)
+    for nodes in (0, 1, 7, 40):
+        assert costs[nodes] == pytest.approx(seconds(nodes) / seconds(0), rel=0.02)  # lengths are told apart roughly
+
+
+def test_behind_long_texts_nodes_cost_what_attending_does():
+    nexts = [LONG.among(1, context).next(20) for context in (0, 1000, 8000, 10**6)]
+    assert nexts[0] == pytest.approx(0.1)
+    assert nexts[-1] == pytest.approx(0.03 / 0.23, rel=0.01)
+    assert nexts == sorted(nexts)
+
+
+def test_what_a_context_adds_is_found_in_measured_passes():
+    points = [(tokens, 3.0 * LONG.of(tokens)) for tokens in (1, 4, 8, 16)]
+    longer = [
+        (texts, texts * width, more, 3.0 * (0.2 * texts + 0.03 * texts * width) * more)
+        for texts in (1, 4)
+        for width in (1, 4, 8, 16)
+        for more in (1.0, 4.0)
+    ]
+    found = PassCost.measured(points, longer)
+    assert (found.reading, found.attending) == pytest.approx((0.2, 0.03))
+    assert (PassCost.measured(points).reading, PassCost.measured(points).attending) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("wrong", [{"reading": -0.1}, {"attending": -1.0}, {"reading": float("nan")}])
+def test_contexts_that_save_time_are_refused(wrong):
+    with pytest.raises(ParameterError, match="context"):
+        PassCost(((1, 0.1),), **wrong)
+
+
 def test_what_costs_nothing_costs_nothing():
     assert {NO_COST[count] for count in range(400)} == {1.0} and {NO_COST.next(count) for count in range(400)} == {0.0}
 

@@ -12,11 +12,12 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets import fast
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.fast import Preparation, prepare
-from truedraft.targets.kernels import KERNELS, why_not
+from truedraft.targets.kernels import KERNELS, Float16, Packed, why_not
 from truedraft.targets.packed import PackedLinear, linears
 from truedraft.targets.products import Trial
 
 ROUNDED = [name for name in KERNELS if name != "auto" and why_not(torch.zeros(1), KERNELS[name]) is None]
+needs_float16 = pytest.mark.skipif("float16" not in ROUNDED, reason="no products of float16 here")
 PACKS = Trial(exact_rows=1, rows=1, plain=2.0, packed=1.0)
 FULL_SHAPE = {
     "hidden_size": 576,
@@ -119,18 +120,97 @@ def test_without_packed_products_a_model_runs_as_it_is(monkeypatch):
 
 @pytest.mark.parametrize("weights", ROUNDED)
 @torch.inference_mode()
-def test_all_layers_but_the_head_are_rounded(weights):
+def test_all_layers_are_rounded_but_not_a_head_whose_logits_would_tie(weights):
     model, rounded = tiny_model(), tiny_model()
-    prepare(rounded, weights=weights)
+    assert prepare(rounded, weights=weights).weights == weights
     assert set(linears(rounded)) <= {rounded.lm_head}
+    ties = KERNELS[weights].results is torch.bfloat16
     for name, layer in rounded.named_modules():
         if isinstance(layer, PackedLinear):
             original = model.get_submodule(name).weight
-            assert torch.equal(layer.weight, original) == (name == "lm_head")
+            assert torch.equal(layer.weight, original) == (ties and name == "lm_head")
             original.data.copy_(layer.weight)
     ids = torch.tensor([text(40)])
     expected = model(ids).logits
     assert (rounded(ids).logits - expected).abs().max() < 0.2 * expected.abs().max()
+
+
+def stored_in(dtype, **changes):
+    """A model in float32 whose weights were stored in another type."""
+    model = tiny_model(**changes)
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.to(dtype))
+    return model
+
+
+@pytest.fixture
+def narrow_is_faster(monkeypatch):
+    """Trials find that products of float16 take less time, or more."""
+    real = fast.try_out
+
+    def decide(faster):
+        def tried(form, group, stopwatch):
+            seconds = 1.0 if (form.kernel is Float16) == faster else 2.0
+            return replace(real(form, group, stopwatch), packed=seconds, plain=3.0)
+
+        monkeypatch.setattr(fast, "try_out", tried)
+
+    return decide
+
+
+def kernels_of(model):
+    return {type(layer.product._kernel) for layer in packed_layers(model)}
+
+
+@needs_float16
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.inference_mode()
+def test_weights_that_float16_holds_are_read_as_such_where_that_is_faster(narrow_is_faster, dtype):
+    for faster, kernel, name in ((True, Float16, "float16"), (False, Packed, "auto")):
+        narrow_is_faster(faster)
+        model, ours = stored_in(dtype), stored_in(dtype)
+        assert prepare(ours) == Preparation(True, ragged=True, weights=name)
+        assert kernels_of(ours) == {kernel}
+        for name, layer in ours.named_modules():
+            if isinstance(layer, PackedLinear):
+                assert torch.equal(layer.weight, model.get_submodule(name).weight)
+        ids = torch.tensor([text(40)])
+        assert torch.allclose(ours(ids).logits, model(ids).logits, atol=2e-4)
+
+
+@needs_float16
+def test_weights_of_more_digits_keep_them(narrow_is_faster):
+    narrow_is_faster(True)
+    model = stored_in(torch.bfloat16)
+    layer = model.model.layers[1].self_attn.k_proj
+    layer.weight.data[3, 4] = 1 / 3
+    kept = layer.weight.clone()
+    assert prepare(model).weights == "float16"
+    packed = model.model.layers[1].self_attn.k_proj
+    assert type(packed.product._kernel) is Packed and torch.equal(packed.weight, kept)
+    assert kernels_of(model) == {Packed, Float16}
+
+
+@needs_float16
+def test_float16_gives_way_where_only_float32_is_exact(monkeypatch, narrow_is_faster):
+    narrow_is_faster(True)
+    tried = fast.try_out
+
+    def inexact(form, group, stopwatch):
+        trial = tried(form, group, stopwatch)
+        return replace(trial, exact_rows=None) if form.kernel is Float16 else trial
+
+    monkeypatch.setattr(fast, "try_out", inexact)
+    model = stored_in(torch.bfloat16)
+    assert prepare(model, exact=True).exact and kernels_of(model) == {Packed}
+
+
+@needs_float16
+def test_a_head_that_float16_holds_is_read_as_such_beside_layers_of_fewer_bits(narrow_is_faster):
+    narrow_is_faster(True)
+    model = stored_in(torch.bfloat16)
+    assert prepare(model, weights="bfloat16").weights == "bfloat16"
+    assert type(model.lm_head.product._kernel) is Float16
 
 
 def test_weights_that_cannot_be_rounded_are_an_error(monkeypatch):
@@ -248,6 +328,17 @@ def test_other_families_keep_their_padding():
 def test_a_model_with_rounded_weights_is_as_exact(weights):
     model = prepared("llama", exact=True, weights=weights, **FULL_SHAPE)
     assert Twins(model, seed=weights).differing(8, longest=300) == 0
+
+
+@needs_float16
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_float16_holds_is_as_exact(family, monkeypatch):
+    monkeypatch.setattr(fast, "_wide", lambda form: form)  # also where a tiny one is no faster with it
+    longer = {"n_positions": 128} if family == "gpt2" else {}
+    model = stored_in(torch.bfloat16, family=family, **longer)
+    preparation = prepare(model, exact=True)
+    assert Float16 in kernels_of(model)
+    assert Twins(CachedModel(model, ragged=preparation.ragged), seed=family).differing(12, longest=40) == 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

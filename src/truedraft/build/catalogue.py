@@ -57,8 +57,9 @@ class Kit:
         """What the target's passes cost: as profiled, else what is usual on such a device."""
         profile = self.options.profile
         if profile is not None:
-            return PassCost.measured(Profile.load(Path(profile)).by_tokens())
-        return ON_CPU[self.options.weights] if self.target.device.type == "cpu" else ON_GPU
+            measured = Profile.load(Path(profile))
+            return PassCost.measured(measured.by_tokens(), measured.by_context())
+        return ON_CPU[self.target.weights] if self.target.device.type == "cpu" else ON_GPU
 
 
 def _none(kit: Kit) -> tuple[Drafter, Shape]:

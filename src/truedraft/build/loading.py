@@ -42,7 +42,7 @@ def load_named(name: str | Path, options: Options, progress: Progress | None) ->
     if options.attention != "auto":
         return Loaded(cache, tokenizer, Preparation(False))
     preparation = prepare(cache.model, exact=options.exact, weights=options.weights)
-    cache.ragged = preparation.ragged
+    cache.ragged, cache.weights = preparation.ragged, preparation.weights
     return Loaded(cache, tokenizer, preparation)
 
 

@@ -89,7 +89,10 @@ ProfileFile = Annotated[Path | None, typer.Option("--profile", help="Costs for -
 RuleName = Annotated[str, typer.Option("--rule", help="Acceptance rule.", rich_help_panel=_LOAD)]
 Dtype = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.", rich_help_panel=_LOAD)]
 Weights = Annotated[
-    str, typer.Option("--weights", help="Round the layers' weights: bfloat16, int8 or int4.", rich_help_panel=_LOAD)
+    str,
+    typer.Option(
+        "--weights", help="Round the layers' weights: float16, bfloat16, int8 or int4.", rich_help_panel=_LOAD
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.", rich_help_panel=_LOAD)]
 Attention = Annotated[str, typer.Option("--attention", help="auto, sdpa or eager.", rich_help_panel=_LOAD)]

@@ -1,4 +1,4 @@
-"""A head that drafts as fast as this machine lets it: packed products, in half precision where the processor has it.
+"""A head that drafts as fast as this machine lets it: packed products, of weights in 16 bits where it has such.
 
 What a head computes decides how much is accepted and never what is written, so it need not be exact. What is chosen
 depends on the machine and on nothing that is measured: a seed gives the same text whenever a head is loaded.
@@ -17,17 +17,21 @@ from truedraft.nets.eagle3 import Eagle3Net
 from truedraft.nets.head import Head
 from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.mtp_checkpoint import CheckpointMtp
-from truedraft.targets.kernels import why_not
+from truedraft.targets.kernels import Float16, MakeKernel, Packed, why_not
 from truedraft.targets.packed import Product, joined, linears, pack, siblings
 
 __all__ = ["drafting_dtype", "speed_up"]
 
 
 def drafting_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """In what a head beside a target of this type computes: bfloat16 for float32 on a CPU that multiplies in it."""
-    has_products = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    fast = device.type == "cpu" and dtype is torch.float32 and has_products()
-    return torch.bfloat16 if fast and why_not(torch.empty(0, dtype=torch.bfloat16)) is None else dtype
+    """In what a head beside a target of this type computes.
+
+    That is the target's type, but bfloat16 for float32 on a CPU that multiplies in it and not by weights in float16.
+    """
+    if device.type != "cpu" or dtype is not torch.float32 or why_not(torch.empty(0), Float16) is None:
+        return dtype
+    has_products = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return torch.bfloat16 if has_products and why_not(torch.empty(0, dtype=torch.bfloat16)) is None else dtype
 
 
 @torch.inference_mode()
@@ -36,10 +40,11 @@ def speed_up(net: Head | CheckpointMtp) -> Callable[[Tensor], Tensor]:
     weight = next(net.parameters())
     if weight.dtype not in (torch.float32, torch.bfloat16) or why_not(weight) is not None:
         return net.logits
+    kernel: MakeKernel = Float16 if why_not(weight, Float16) is None else Packed
     for group in siblings(net, linears(net), lambda: _run(net)):
         matrix, bias = joined(group)
-        pack(net, group, Product(matrix, bias))
-    return Product(net.output.to(weight.dtype)) if isinstance(net, Eagle1Net) else net.logits
+        pack(net, group, Product(matrix, bias, kernel=kernel))
+    return Product(net.output.to(weight.dtype), kernel=kernel) if isinstance(net, Eagle1Net) else net.logits
 
 
 def _run(net: Head | CheckpointMtp) -> None:

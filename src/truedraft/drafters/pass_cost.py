@@ -2,21 +2,27 @@
 
 A pass over a few tokens waits for the weights and is nearly flat; beyond some width it waits for arithmetic and grows
 by the token. So early nodes are cheap and later ones are not, and where texts share a pass they reach the slope
-together. Costs are in passes of one token: this file refuses to know seconds.
+together. Behind a long text a pass also reads its keys and values, once for all nodes, and every node attends to them.
+Costs are in passes of one token behind a short text: this file refuses to know seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+import numpy as np
+from scipy.optimize import nnls
+
+from truedraft.core import Session
 from truedraft.errors import ParameterError
 
-__all__ = ["FREE", "NO_COST", "ON_CPU", "ON_GPU", "USUAL", "NodeCosts", "PassCost"]
+__all__ = ["FREE", "NO_COST", "ON_CPU", "ON_GPU", "USUAL", "NodeCosts", "PassCost", "mean_length"]
 
 _TABLED = 256  # nodes whose cost is looked up; those beyond cost what the last of them did
+_GRAIN = 256  # tokens of context that make no difference worth another table
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +46,16 @@ class NodeCosts:
 
 @dataclass(frozen=True)
 class PassCost:
-    """T(n) / T(1) of a pass over n tokens: a bent line that only ever gets steeper.
+    """T(n) / T(1) of a pass over n tokens: a bent line that only ever gets steeper, and what lies before them.
 
-    slopes: (from how many tokens on, what each further one adds), the first from 1 token on. Raises `ParameterError`
-    if a slope is negative or less than the one before.
+    slopes: (from how many tokens on, what each further one adds), the first from 1 token on. reading, attending: what
+    1,000 tokens before them add for each text, and for each token that attends to them. Raises `ParameterError` if
+    one of these is negative, or a slope less than the one before.
     """
 
     slopes: tuple[tuple[float, float], ...]
+    reading: float = 0.0
+    attending: float = 0.0
 
     def __post_init__(self) -> None:
         starts, steepness = zip(*self.slopes, strict=True) if self.slopes else ((), ())
@@ -57,6 +66,10 @@ class PassCost:
             raise ParameterError(
                 f"a pass costs {self.slopes}: expected (tokens, what a further one adds) from 1 token and 0 on, rising"
             )
+        if not min(self.reading, self.attending) >= 0:
+            raise ParameterError(
+                f"1,000 tokens of context add {self.reading} and {self.attending}: expected numbers from 0 on"
+            )
 
     @classmethod
     def even(cls, price: float) -> PassCost:
@@ -64,45 +77,70 @@ class PassCost:
         return cls(((1, price),))
 
     @classmethod
-    def measured(cls, points: Iterable[tuple[float, float]]) -> PassCost:
-        """The line that is closest below measured times (tokens, T), the first of one token, and only gets steeper."""
+    def measured(
+        cls, points: Iterable[tuple[float, float]], longer: Iterable[tuple[float, float, float, float]] = ()
+    ) -> PassCost:
+        """The line that is closest below measured times (tokens, T), the first of one token, and only gets steeper.
+
+        longer: (texts, tokens, 1,000 tokens of context more, seconds more) of passes behind longer texts; what these
+        add is fitted by least squares.
+        """
         (_, unit), *_ = measured = sorted(points)
+        rows = np.array([(texts * more, tokens * more, seconds / unit) for texts, tokens, more, seconds in longer])
+        reading, attending = nnls(rows[:, :2], rows[:, 2])[0] if len(rows) else (0.0, 0.0)
         hull: list[tuple[float, float]] = []
         for point in ((tokens, max(seconds / unit, 1.0)) for tokens, seconds in measured):
             while len(hull) > 1 and _slope(hull[-2], point) <= _slope(hull[-2], hull[-1]):
                 hull.pop()
             hull.append(point)
-        return cls(tuple((one[0], _slope(one, other)) for one, other in pairwise(hull)) or ((1, 0.0),))
+        slopes = tuple((one[0], _slope(one, other)) for one, other in pairwise(hull)) or ((1, 0.0),)
+        return cls(slopes, float(reading), float(attending))
 
-    def of(self, tokens: float) -> float:
-        """T(n) / T(1)."""
-        cost = 1.0
+    def of(self, tokens: float, *, texts: float = 1, context: float = 0) -> float:
+        """Of a pass over n tokens of so many texts, each behind so many tokens."""
+        cost = 1.0 + (self.reading * texts + self.attending * tokens) * context / 1000
         for (start, slope), end in zip(self.slopes, [*(start for start, _ in self.slopes[1:]), tokens], strict=True):
             cost += slope * max(0.0, min(end, tokens) - start)
         return cost
 
-    @lru_cache(maxsize=1024)  # noqa: B019  # a handful of costs and batch sizes a program
-    def among(self, batch: int) -> NodeCosts:
-        """What each of `batch` texts pays that share a pass and add as many nodes as one another.
+    def among(self, batch: int, context: float = 0) -> NodeCosts:
+        """What each of `batch` texts of so many tokens pays that share a pass and add as many nodes as one another.
 
         T(B (1 + n)) / T(B): drafts shrink as a batch fills the pass that one text leaves nearly empty.
         """
-        plain = self.of(batch)
-        return NodeCosts(tuple(self.of(batch * (1 + nodes)) / plain for nodes in range(_TABLED + 1)))
+        return self._among(batch, round(context / _GRAIN) * _GRAIN)
+
+    @lru_cache(maxsize=1024)  # noqa: B019  # a handful of costs, batch sizes and lengths a program
+    def _among(self, batch: int, context: int) -> NodeCosts:
+        def cost(nodes: int) -> float:
+            return self.of(batch * (1 + nodes), texts=batch, context=context)
+
+        return NodeCosts(tuple(cost(nodes) / cost(0) for nodes in range(_TABLED + 1)))
 
 
 def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
     return (other[1] - one[1]) / (other[0] - one[0])
 
 
-USUAL = PassCost(((1, 0.019), (8, 0.055)))
+def mean_length(sessions: Sequence[Session]) -> float:
+    """Tokens of a text, on average over those that share a pass."""
+    return sum(len(session.tokens) for session in sessions) / len(sessions) if sessions else 0.0
+
+
+def _on_cpu(speed: float, *slopes: tuple[float, float]) -> PassCost:
+    """speed: of plain passes, over that in float32; keys and values stay float32 and take the time that they take."""
+    return PassCost(slopes, reading=0.15 * speed, attending=0.02 * speed)
+
+
+USUAL = _on_cpu(1.0, (1, 0.019), (8, 0.055))
 """Of a model in float32 on two CPU cores: 1.13 passes for 8 tokens, 1.57 for 16."""
 
 ON_CPU: Mapping[str, PassCost] = {
     "auto": USUAL,
-    "bfloat16": PassCost(((1, 0.037), (8, 0.049))),
-    "int8": PassCost.even(0.09),
-    "int4": PassCost(((1, 0.065), (8, 0.13))),
+    "float16": _on_cpu(2.0, (1, 0.06), (8, 0.12)),
+    "bfloat16": _on_cpu(1.2, (1, 0.037), (8, 0.049)),
+    "int8": _on_cpu(1.5, (1, 0.09)),
+    "int4": _on_cpu(1.8, (1, 0.065), (8, 0.13)),
 }
 """By the kind of its weights: a pass that reads less has less to hide arithmetic behind."""
 

@@ -140,6 +140,16 @@ class Profile:
             alone += [(batch * width, seconds) for width, seconds in curve if batch * width > alone[-1][0]]
         return alone
 
+    def by_context(self) -> list[tuple[float, float, float, float]]:
+        """(texts, tokens, 1,000 tokens of context more, seconds more) of passes, over those at the shortest context."""
+        shortest = self.contexts[0]
+        before = {(point.batch, point.width): point.seconds for point in self.passes if point.context == shortest}
+        return [
+            (each.batch, each.batch * each.width, (each.context - shortest) / 1000, each.seconds - before[key])
+            for each in self.passes
+            if (key := (each.batch, each.width)) in before and each.context > shortest
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {

@@ -166,8 +166,10 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     """Attention [B, W, H, E] of all nodes in two products a key head."""
     layout = scoring.layout
     heads = heads.widened(_LEAST_COLUMNS) if layout.exact else heads
-    query = heads.query.unflatten(1, (heads.keys.shape[1], -1))
-    batch, groups, shared, width, dim = query.shape
+    batch, queries, width, dim = heads.query.shape
+    groups = heads.keys.shape[1]
+    shared = queries // groups
+    query = heads.query.view(batch, groups, shared, width, dim)
     used = shared * width
     rows = query.new_zeros(batch * groups, -(-used // layout.rows) * layout.rows, dim)
     by_node = (batch, groups, shared, width, -1)

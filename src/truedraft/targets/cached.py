@@ -60,8 +60,9 @@ class CachedModel:
     """A causal language model, in evaluation mode, and the keys and values of its rows.
 
     chunk: most tokens that `read` gives the model at once. available: bytes of memory that a device has left. ragged:
-    whether the model can run on passes without padding (`fast.prepare` says so). context_length is None without a
-    limit. Raises `UnsupportedModelError` for a model that cannot be decoded speculatively; a small tree is tried out.
+    whether the model can run on passes without padding, weights: the kind that it multiplies by (`fast.prepare` says
+    both). context_length is None without a limit. Raises `UnsupportedModelError` for a model that cannot be decoded
+    speculatively; a small tree is tried out.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class CachedModel:
         chunk: int = 512,
         available: Callable[[torch.device], int] = available_memory,
         ragged: bool = False,
+        weights: str = "auto",
     ) -> None:
         if chunk < 1:
             raise ParameterError(f"chunk is {chunk}; it must be at least 1")
@@ -85,7 +87,8 @@ class CachedModel:
         self.context_length = context_length(model.config)
         shapes, self.vocab_size = survey(model)
         self._readable: int = self.model.get_input_embeddings().num_embeddings
-        self._chunk, self._available, self.ragged = chunk, available, ragged
+        self._chunk, self._available = chunk, available
+        self.ragged, self.weights = ragged, weights
         self._cache = SlotCache(shapes, dtype=self.dtype, device=self.device)
         self._rows = Rows(self._cache)
 

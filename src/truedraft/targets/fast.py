@@ -7,7 +7,9 @@ model names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from truedraft.errors import UnsupportedModelError
 from truedraft.targets.activations import even_activations
 from truedraft.targets.attention import PLAIN, Layout, register
 from truedraft.targets.exact import HeadCount, find_layout
-from truedraft.targets.kernels import KERNELS, Packed, why_not
+from truedraft.targets.kernels import KERNELS, Float16, MakeKernel, Packed, why_not
 from truedraft.targets.lean import make_lean
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings
@@ -35,18 +37,24 @@ class Preparation:
     """What became of a model. exact: whether logits are the same bits however a text is drafted, batched and cut.
 
     notes: a line each for what could not be had, with the reason. ragged: whether it can run on passes without padding.
+    weights: the name among `KERNELS` of what most weights are multiplied by.
     """
 
     exact: bool
     notes: tuple[str, ...] = ()
     ragged: bool = False
+    weights: str = "auto"
+
+
+_Groups = Sequence[tuple[Form, list[Linear]]]
+"""Layers that share an input, with the form of their product."""
 
 
 @dataclass(frozen=True)
 class _Survey:
-    """What one short pass shows. groups: layers that share an input, by form. heads: the shapes of attention."""
+    """What one short pass shows. groups: layers that share an input. heads: the shapes of attention."""
 
-    groups: list[tuple[Form, list[Linear]]]
+    groups: list[list[Linear]]
     heads: set[HeadCount]
 
 
@@ -60,26 +68,23 @@ def prepare(
     """Replace a model's layers and attention by faster ones where there are any, and by exact ones if asked.
 
     exact: None is as long as it costs no more than a tenth. weights: a name of `KERNELS`; all but "auto" round the
-    weights of all layers but the head, whose logits would tie. Raises `UnsupportedModelError` if exactness or rounded
-    weights are asked for and cannot be had.
+    weights of all layers, but not of a head whose logits would tie. Raises `UnsupportedModelError` if exactness or
+    rounded weights are asked for and cannot be had.
     """
-    obstacle = why_not(next(model.parameters()), KERNELS[weights])
+    sample = next(model.parameters())
+    obstacle = why_not(sample, KERNELS[weights])
     if obstacle is not None and weights != "auto":
         raise UnsupportedModelError(f"weights cannot be {weights} here: {obstacle}; leave weights out")
     if obstacle is not None:
         return _unprepared(exact, obstacle)
-    survey = _survey(model, weights)
-    stopwatch = stopwatch or Stopwatch()
-    trials: dict[Form, Trial] = {}
-    for form, group in survey.groups:
-        if form not in trials:
-            trials[form] = try_out(form, group, stopwatch)
+    survey = _survey(model)
+    groups, trials = _tried(_formed(model, survey, weights), stopwatch or Stopwatch())
     layout = None if exact is False else find_layout(survey.heads)
     obstacle = _why_not_exact(model, survey, trials, layout)
     if exact and obstacle is not None:
         return _unprepared(exact, obstacle)
-    becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(survey, trials))
-    _replace(model, survey, trials, all_of_them=becomes_exact)
+    becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(groups, trials))
+    _replace(model, groups, trials, all_of_them=becomes_exact)
     if becomes_exact:
         even_activations(model)
     ragged = False
@@ -87,7 +92,8 @@ def prepare(
         chosen = layout if becomes_exact and layout else PLAIN
         model.set_attn_implementation(register(chosen))
         ragged = make_lean(model, chosen)
-    return Preparation(becomes_exact, () if exact is False or obstacle is None else (obstacle,), ragged)
+    notes = () if exact is False or obstacle is None else (obstacle,)
+    return Preparation(becomes_exact, notes, ragged, _mostly(groups))
 
 
 def _unprepared(exact: bool | None, obstacle: str) -> Preparation:
@@ -110,25 +116,79 @@ def _why_not_exact(
     return "no attention is known whose rows do not depend on each other on this processor" if layout is None else None
 
 
-def _is_cheap(survey: _Survey, trials: dict[Form, Trial]) -> bool:
+def _is_cheap(groups: _Groups, trials: dict[Form, Trial]) -> bool:
     """Whether packing every layer costs little compared with the faster way for each."""
-    run = [trials[form] for form, _ in survey.groups]
+    run = [trials[form] for form, _ in groups]
     return sum(trial.packed for trial in run) <= _TOLERATED * sum(min(trial.plain, trial.packed) for trial in run)
 
 
-def _replace(model: PreTrainedModel, survey: _Survey, trials: dict[Form, Trial], *, all_of_them: bool) -> None:
+def _replace(model: PreTrainedModel, groups: _Groups, trials: dict[Form, Trial], *, all_of_them: bool) -> None:
     """Pack the layers that gain by it, or all."""
-    for form, group in survey.groups:
+    for form, group in groups:
         trial = trials[form]
         if all_of_them or trial.packed < trial.plain:
             weight, bias = joined(group)
             pack(model, group, Product(weight, bias, rows=trial.rows, kernel=form.kernel))
 
 
+# ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _formed(model: PreTrainedModel, survey: _Survey, weights: str) -> _Groups:
+    """The groups with the kernels that they are to have: none that rounds, unless by name and not what ties logits."""
+    wanted = KERNELS[weights]
+    narrow = why_not(next(model.parameters()), Float16) is None
+
+    def kernel_of(group: list[Linear]) -> tuple[MakeKernel, bool]:
+        is_head = model.get_output_embeddings() in group
+        if weights != "auto" and not (is_head and wanted.results is torch.bfloat16):
+            return wanted, True
+        held = narrow and all(Float16.holds(joined([layer])[0]) for layer in group)
+        return (Float16 if held else Packed), False
+
+    def form(group: list[Linear]) -> Form:
+        kernel, rounds = kernel_of(group)
+        return form_of(group, kernel, rounds=rounds)
+
+    return [(form(group), group) for group in survey.groups]
+
+
+def _tried(groups: _Groups, stopwatch: Stopwatch) -> tuple[_Groups, dict[Form, Trial]]:
+    """A trial of every form. Float16 takes the place of float32 if it is faster, which one common form decides for all.
+
+    One for all, because it decides bits: near ties would hang on the noise of the clock.
+    """
+    example = {form: group for form, group in groups}
+    trials = {form: try_out(form, group, stopwatch) for form, group in example.items()}
+    counts = Counter(form for form, _ in groups if form.kernel is Float16 and not form.rounds)
+    if not counts:
+        return groups, trials
+    common = max(counts, key=lambda form: (counts[form], form.outputs * form.inputs))
+    wide = try_out(_wide(common), example[common], stopwatch)
+    is_exact = all(trials[form].exact_rows is not None for form in counts)
+    if trials[common].packed <= wide.packed and (is_exact or wide.exact_rows is None):
+        return groups, trials
+    return _tried([(_wide(form), group) for form, group in groups], stopwatch)
+
+
+def _wide(form: Form) -> Form:
+    """The form with float32 in the place of a float16 that rounds nothing."""
+    return replace(form, kernel=Packed) if form.kernel is Float16 and not form.rounds else form
+
+
+def _mostly(groups: _Groups) -> str:
+    """The name of the kernel that multiplies by most weights."""
+    weights: Counter[str] = Counter()
+    names = {kernel: name for name, kernel in KERNELS.items()}
+    for form, _ in groups:
+        weights[names[form.kernel]] += form.outputs * form.inputs
+    return max(weights, key=weights.__getitem__, default="auto")
+
+
 # ── a short pass, and what is measured ────────────────────────────────────────────────────────────────────────────
 
 
-def _survey(model: PreTrainedModel, weights: str) -> _Survey:
+def _survey(model: PreTrainedModel) -> _Survey:
     """Run two tokens through the model and look on; its attention is left as it was."""
     heads: set[HeadCount] = set()
 
@@ -149,10 +209,4 @@ def _survey(model: PreTrainedModel, weights: str) -> _Survey:
         )
     finally:
         model.set_attn_implementation(before)
-    return _Survey([(_form(model, group, weights), group) for group in groups], heads)
-
-
-def _form(model: PreTrainedModel, group: list[Linear], weights: str) -> Form:
-    """The form of a group's product, with the kernel that it is to have."""
-    is_head = model.get_output_embeddings() in group
-    return form_of(group, Packed if is_head else KERNELS[weights])
+    return _Survey(groups, heads)

@@ -1,32 +1,39 @@
-"""The ways in which a weight can lie in memory to be multiplied with: as it is, in half precision, in 8 bits, in 4.
+"""The ways in which a weight can lie in memory to be multiplied with: as it is, in 16 bits, in 8, in 4.
 
 PyTorch multiplies by a weight as it lies there; oneDNN reads it several times faster in blocks of its own. Fewer bits
-are fewer bytes to read, and reading is what a pass over few tokens waits for; the rows that are multiplied are then
-rounded to bfloat16, summed in float32 and rounded again. The operators are those that PyTorch's compiler emits: they
-are not public, so `why_not` tries them before they are trusted. This file refuses to know layers and models.
+are fewer bytes to read, and reading is what a pass over few tokens waits for. Float16 leaves the rows that are
+multiplied as they are; the other kernels round them to bfloat16, sum in float32 and round again. The operators are
+those of PyTorch's compiler and of its quantization: they are not all public, so `why_not` tries them before they are
+trusted. This file refuses to know layers and models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["KERNELS", "EightBit", "FourBit", "Half", "Kernel", "MakeKernel", "Packed", "why_not"]
+__all__ = ["KERNELS", "EightBit", "Float16", "FourBit", "Half", "Kernel", "MakeKernel", "Packed", "why_not"]
 
 _BATCH = 8  # rows that the kernels are told to expect; a weight packed for fewer than 4 is slow beyond one row
 _GROUP = 32  # inputs that share a scale and a zero in 4 bits
 _LEAST_SCALE = 1e-12  # of weights that are all alike
 _INPUTS, _OUTPUTS = 64, 16  # in few bits the operators read so many at once, past the end of what is there
+_LARGEST = 15  # an output's largest weight is brought below 2 to this power, which float16 just holds
+_STEEPEST = 100  # powers of two that bring it there, so that what undoes them is still a number
+_CHUNK = 4096  # outputs that are looked at together
 
 
 class Kernel(Protocol):
     """A weight W [out, in], laid out once. bytes: of memory that a product reads."""
 
     bytes: int
+    results: ClassVar[torch.dtype]
+    """What products are rounded to: in bfloat16 the logits of a head tie."""
+
+    def __init__(self, weight: Tensor) -> None: ...
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + b, [n, in] -> [n, out]."""
@@ -35,11 +42,14 @@ class Kernel(Protocol):
         """W as it is multiplied by, in new memory."""
 
 
-MakeKernel = Callable[[Tensor], Kernel]
+MakeKernel = type[Kernel]
+"""A class of kernels: it lays a weight out."""
 
 
 class Packed:
     """In its own type, in oneDNN's blocks. x may have more dimensions than two."""
+
+    results: ClassVar[torch.dtype] = torch.float32
 
     def __init__(self, weight: Tensor) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH)
@@ -60,6 +70,8 @@ class Packed:
 class Half(Packed):
     """In bfloat16, in oneDNN's blocks: half the bytes of float32."""
 
+    results: ClassVar[torch.dtype] = torch.bfloat16
+
     def __init__(self, weight: Tensor) -> None:
         super().__init__(weight.to(torch.bfloat16))
         self._dtype = weight.dtype
@@ -73,8 +85,55 @@ class Half(Packed):
         return super().dense().to(self._dtype)
 
 
+class Float16:
+    """In float16, in FBGEMM's blocks: half the bytes, while rows and sums stay float32.
+
+    The weights of each output are multiplied by a power of two, which its results are divided by, so that weights that
+    were bfloat16 are held as they are: eight digits of them fit from the largest down to 2^-32 of it.
+    """
+
+    results: ClassVar[torch.dtype] = torch.float32
+
+    def __init__(self, weight: Tensor) -> None:
+        numbers = weight.detach()
+        scale = _scale(numbers)
+        self._packed = torch.ops.quantized.linear_prepack_fp16((numbers * scale).contiguous(), None)
+        overload = torch.ops.quantized.linear_dynamic_fp16.default
+        self._linear = getattr(overload, "_op", overload)  # a tenth of a product is Python that looks at the overload
+        self._unscale = scale.reciprocal().flatten()
+        self.bytes = weight.numel() * 2 + self._unscale.nbytes
+
+    def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x W^T + b."""
+        product: Tensor = self._linear(x, self._packed)
+        return _with_bias(product.mul_(self._unscale), bias)
+
+    def dense(self) -> Tensor:
+        """W, rounded."""
+        weight: Tensor = torch.ops.quantized.linear_unpack_fp16(self._packed)[0]
+        return weight.to(self._unscale.dtype) * self._unscale[:, None]
+
+    @staticmethod
+    def holds(weight: Tensor) -> bool:
+        """Whether no weight is rounded."""
+        return all(map(_fits, weight.detach().split(_CHUNK)))
+
+
+def _scale(weight: Tensor) -> Tensor:
+    """The power of two [out, 1] that brings each output's weights to where float16 has most digits."""
+    exponent = torch.frexp(weight.abs().amax(1, keepdim=True)).exponent
+    return torch.ldexp(weight.new_ones(len(weight), 1), (_LARGEST - exponent).clamp(-_STEEPEST, _STEEPEST))
+
+
+def _fits(weight: Tensor) -> bool:
+    scaled = weight * _scale(weight)
+    return torch.equal(scaled.to(torch.float16).to(weight.dtype), scaled)
+
+
 class _FewBits:
     """What 8 and 4 bits share: rows in bfloat16, and weights padded with zeros to what the operators read at once."""
+
+    results: ClassVar[torch.dtype] = torch.bfloat16
 
     def __init__(self, weight: Tensor) -> None:
         self._outputs, self._inputs = weight.shape
@@ -141,7 +200,13 @@ def _with_bias(product: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product.add_(bias)
 
 
-KERNELS: dict[str, MakeKernel] = {"auto": Packed, "bfloat16": Half, "int8": EightBit, "int4": FourBit}
+KERNELS: dict[str, MakeKernel] = {
+    "auto": Packed,
+    "float16": Float16,
+    "bfloat16": Half,
+    "int8": EightBit,
+    "int4": FourBit,
+}
 """By what users call them."""
 
 

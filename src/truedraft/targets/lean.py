@@ -8,13 +8,15 @@ is reached without a look-up. This file knows the layers whose formulas these ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from truedraft.targets.attention import PLAIN, Heads, Layout, Scoring, attend
-from truedraft.targets.packed import together
+from truedraft.targets.attention import Heads, Layout, Scoring, attend
+from truedraft.targets.packed import as_one
 from truedraft.targets.passes import Pass, current
 
 __all__ = ["make_lean"]
@@ -28,14 +30,70 @@ _KNOWN = {
 """Layers by their full names, so that a model's own module is the only one that has to be imported."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    """A norm's weight [D] and what keeps it from dividing by zero."""
+
+    weight: Tensor
+    epsilon: float
+
+    @classmethod
+    def of(cls, norm: Any) -> _Norm:
+        return cls(norm.weight, norm.variance_epsilon)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., D] over its root mean square (Zhang and Sennrich 2019), times the weight.
+
+        On a CPU PyTorch's own norm goes through float64 and takes twice the time, and its mean twice that of a sum.
+        """
+        scale = (x * x).sum(-1, keepdim=True).mul_(1 / x.shape[-1]).add_(self.epsilon).rsqrt_()
+        return (x * scale).mul_(self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a layer computes with, at hand: looking it up in modules and calling them takes as long as computing."""
+
+    scoring: Scoring
+    before_attention: _Norm
+    projections: Callable[[Tensor], Tensor]
+    head_norms: tuple[_Norm, _Norm] | None
+    queries: int
+    groups: int
+    dim: int
+    output: Callable[[Tensor], Tensor]
+    before_mlp: _Norm
+    gate_up: Callable[[Tensor], Tensor]
+    activation: Callable[[Tensor], Tensor]
+    down: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def of(cls, layer: Any, layout: Layout) -> _Parts:
+        attention, mlp = layer.self_attn, layer.mlp
+        dim = attention.head_dim
+        layers = (attention.q_proj, attention.k_proj, attention.v_proj)
+        norms = (_Norm.of(attention.q_norm), _Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+        return cls(
+            scoring=Scoring(attention.scaling, layout),
+            before_attention=_Norm.of(layer.input_layernorm),
+            projections=as_one(*layers),
+            head_norms=norms,
+            queries=layers[0].out_features // dim,
+            groups=layers[1].out_features // dim,
+            dim=dim,
+            output=as_one(attention.o_proj),
+            before_mlp=_Norm.of(layer.post_attention_layernorm),
+            gate_up=as_one(mlp.gate_proj, mlp.up_proj),
+            activation=mlp.act_fn,
+            down=as_one(mlp.down_proj),
+        )
+
+
 class _Lean(nn.Module):
     """The forward of a decoder layer. Its weights, and all else, are the layer's own."""
 
-    layout: Layout = PLAIN
+    parts: _Parts
     self_attn: Any
-    mlp: Any
-    input_layernorm: Any
-    post_attention_layernorm: Any
 
     def forward(
         self,
@@ -56,19 +114,17 @@ class _Lean(nn.Module):
                 **options,
             )
             return result
-        attention, mlp = self.self_attn, self.mlp
-        query, keys, values = _projected(attention, _normed(self.input_layernorm, hidden_states), position_embeddings)
-        keys, values = cache.update(keys, values, attention.layer_idx)
-        scoring = Scoring(attention.scaling, self.layout)
+        parts = self.parts
+        query, keys, values = _projected(parts, parts.before_attention(hidden_states), position_embeddings)
+        keys, values = cache.update(keys, values, self.self_attn.layer_idx)
         if what.is_ragged:
             query = _spread(query, what)
-        mixed = attend(Heads(query, keys, values, attention_mask), scoring, spans=what.spans)
+        mixed = attend(Heads(query, keys, values, attention_mask), parts.scoring, spans=what.spans)
         if what.is_ragged:
             mixed = mixed[what.places][None]
-        hidden = hidden_states + attention.o_proj(mixed.flatten(2))
-        gate_up = together((mlp.gate_proj, mlp.up_proj), _normed(self.post_attention_layernorm, hidden))
-        gate, up = gate_up.chunk(2, -1)
-        output: Tensor = hidden + mlp.down_proj(mlp.act_fn(gate) * up)
+        hidden = hidden_states + parts.output(mixed.flatten(2))
+        gate, up = parts.gate_up(parts.before_mlp(hidden)).chunk(2, -1)
+        output: Tensor = hidden + parts.down(parts.activation(gate) * up)
         return output
 
 
@@ -79,33 +135,22 @@ def _spread(query: Tensor, what: Pass) -> Tensor:
     return spread.index_put_(what.places, query[0].transpose(0, 1)).transpose(1, 2)
 
 
-def _projected(attention: Any, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [B, H, W, D] and keys [B, G, W, D], and values [B, G, W, D], of inputs [B, W, ...].
 
     Source: Su et al. 2021, "RoFormer", in the layout of two halves.
     """
-    layers = (attention.q_proj, attention.k_proj, attention.v_proj)
-    dim = attention.head_dim
-    queries, groups = layers[0].out_features // dim, layers[1].out_features // dim
-    heads = together(layers, x).unflatten(-1, (-1, dim))
-    turning, values = heads[:, :, : queries + groups], heads[:, :, queries + groups :]
-    if hasattr(attention, "q_norm"):
-        parts = turning.split([queries, groups], 2)
-        turning = torch.cat([_normed(attention.q_norm, parts[0]), _normed(attention.k_norm, parts[1])], 2)
+    queries, turned = parts.queries, parts.queries + parts.groups
+    heads = parts.projections(x).view(*x.shape[:-1], -1, parts.dim)
+    turning, values = heads[:, :, :turned], heads[:, :, turned:]
+    if parts.head_norms is not None:
+        of_query, of_key = parts.head_norms
+        turning = torch.cat([of_query(turning[:, :, :queries]), of_key(turning[:, :, queries:])], 2)
     cos, sin = (part.unsqueeze(2) for part in rotation)
-    half = dim // 2
+    half = parts.dim // 2
     across = torch.cat((turning[..., half:].neg(), turning[..., :half]), -1)
-    turned = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
-    return turned[:, :queries], turned[:, queries:], values.transpose(1, 2)
-
-
-def _normed(norm: Any, x: Tensor) -> Tensor:
-    """x [..., D] over its root mean square (Zhang and Sennrich 2019), times the norm's weight.
-
-    On a CPU PyTorch's own norm goes through float64 and takes twice the time.
-    """
-    scale = (x * x).mean(-1, keepdim=True).add_(norm.variance_epsilon).rsqrt_()
-    return (x * scale).mul_(norm.weight)
+    rotated = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
+    return rotated[:, :queries], rotated[:, queries:], values.transpose(1, 2)
 
 
 def make_lean(model: Any, layout: Layout) -> bool:
@@ -114,6 +159,6 @@ def make_lean(model: Any, layout: Layout) -> bool:
     lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
     for layer in layers:
         layer.__class__ = lean[type(layer)]
-        layer.layout = layout
+        layer.parts = _Parts.of(layer, layout)
     depth: int = model.config.get_text_config(decoder=True).num_hidden_layers
     return len(layers) == depth

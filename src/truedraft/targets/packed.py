@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from truedraft.targets.kernels import MakeKernel, Packed
 
-__all__ = ["PackedLinear", "Product", "joined", "linears", "pack", "siblings", "together"]
+__all__ = ["PackedLinear", "Product", "as_one", "joined", "linears", "pack", "siblings"]
 
 Linear = nn.Linear | Conv1D
 
@@ -103,15 +103,15 @@ class PackedLinear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def together(layers: Sequence[Any], x: Tensor) -> Tensor:
-    """The outputs of layers that read the same input one behind the other, [..., the sum of their widths].
+def as_one(*layers: Any) -> Callable[[Tensor], Tensor]:
+    """What gives the outputs of layers that read the same input one behind the other, [..., the sum of their widths].
 
     Where they are the whole of one product, that is the product itself.
     """
     first = layers[0]
     if isinstance(first, PackedLinear) and first.product.outputs == sum(layer.out_features for layer in layers):
-        return first.product(x)
-    return torch.cat([layer(x) for layer in layers], -1)
+        return first.product
+    return first if len(layers) == 1 else lambda x: torch.cat([layer(x) for layer in layers], -1)
 
 
 def linears(model: nn.Module) -> list[Linear]:

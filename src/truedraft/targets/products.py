@@ -31,12 +31,13 @@ _CACHE = 16_000_000  # numbers read between two measurements, so that a weight c
 
 @dataclass(frozen=True)
 class Form:
-    """What the behaviour of a group's product depends on."""
+    """What the behaviour of a group's product depends on. rounds: whether the kernel may round the weights."""
 
     outputs: int
     inputs: int
     has_bias: bool
     kernel: MakeKernel = Packed
+    rounds: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Trial:
 
     exact_rows: the fewest rows with which it is exact, None if it never is. rows: what it should be given at least,
     which may be more, because that can be faster. plain, packed: seconds of the usual passes either way; plain is
-    infinite where the kernel rounds the weights, which the layers as they are do not.
+    infinite where weights are to be rounded, which those of the layers as they are would not be.
     """
 
     exact_rows: int | None
@@ -54,10 +55,11 @@ class Trial:
     packed: float
 
 
-def form_of(group: Sequence[Linear], kernel: MakeKernel = Packed) -> Form:
+def form_of(group: Sequence[Linear], kernel: MakeKernel = Packed, *, rounds: bool = False) -> Form:
     """The form of a group's product with this kernel."""
     shapes = [joined([layer]) for layer in group]
-    return Form(sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1], shapes[0][1] is not None, kernel)
+    outputs, inputs = sum(len(weight) for weight, _ in shapes), shapes[0][0].shape[1]
+    return Form(outputs, inputs, shapes[0][1] is not None, kernel, rounds)
 
 
 class Stopwatch:
@@ -101,6 +103,6 @@ def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
     return Trial(
         exact_rows,
         rows,
-        plain=sum(seconds(plain, width) for width in _WIDTHS) if form.kernel is Packed else float("inf"),
+        plain=float("inf") if form.rounds else sum(seconds(plain, width) for width in _WIDTHS),
         packed=sum(packed[max(width, rows)] for width in _WIDTHS),
     )
