@@ -32,9 +32,9 @@ class Price:
             raise ParameterError(f"a level costs {self.level}: expected a share of a pass, from 0 to below 1")
 
     @classmethod
-    def among(cls, batch: int, passes: PassCost, level: float) -> Price:
+    def among(cls, batch: int, passes: PassCost, level: float, context: float = 0) -> Price:
         """Where so many texts share the passes: nodes fill them, and a level, in passes of one token, serves all."""
-        return cls(passes.among(batch), level / passes.of(batch))
+        return cls(passes.among(batch, context), level / passes.of(batch, texts=batch, context=context))
 
 
 UNPRICED = Price()

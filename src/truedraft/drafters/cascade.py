@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bettor
-from truedraft.drafters.pass_cost import USUAL, PassCost
+from truedraft.drafters.pass_cost import USUAL, PassCost, mean_length
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -80,7 +80,7 @@ class CascadeDrafter:
         """A draft a session, by one of the two; `other` is asked for all its sessions at once."""
         drafts: dict[Session, Draft] = {}
         rest: dict[Session, Shape] = {}
-        costs = self._passes.among(len(sessions))
+        costs = self._passes.among(len(sessions), mean_length(sessions))
         for session, shape in zip(sessions, shapes, strict=True):
             record = self._record(session)
             record.drafted = None
@@ -98,7 +98,7 @@ class CascadeDrafter:
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Both see every round; a drafter whose draft was not used, or that was not asked, has no bet to settle."""
-        costs = self._passes.among(len(sessions))
+        costs = self._passes.among(len(sessions), mean_length(sessions))
         for session, verdict in zip(sessions, verdicts, strict=True):
             record = self._record(session)
             if record.drafted is not None:

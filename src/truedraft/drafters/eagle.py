@@ -22,7 +22,7 @@ from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
 from truedraft.drafters.laws import GreedySessions, keeps_order, law_for
-from truedraft.drafters.pass_cost import FREE, PassCost
+from truedraft.drafters.pass_cost import FREE, PassCost, mean_length
 from truedraft.errors import ParameterError
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
@@ -107,7 +107,7 @@ class EagleDrafter:
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
         growths: dict[Session, Growth] = {}
-        price = self._price(len(sessions))
+        price = self._price(len(sessions), mean_length(sessions))
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if self._can_draft(session, shape):
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
@@ -125,14 +125,16 @@ class EagleDrafter:
         if not self._can_draft(session, shape):
             return Bet.none(session.root)
         free = Shape(shape.depth, max(shape.branching, default=shape.width), shape.nodes)
-        growth = BestGrowth(session, free, self._confidence, self._ids_for(session), self._price(batch))
+        growth = BestGrowth(
+            session, free, self._confidence, self._ids_for(session), self._price(batch, len(session.tokens))
+        )
         self._fill({session: growth})
         draft, kept = growth.finish()
         return Bet(draft, growth.chances(kept))
 
-    def _price(self, batch: int) -> Price:
-        """What trees cost where so many texts share the passes."""
-        return Price.among(batch, self._passes, self._level)
+    def _price(self, batch: int, context: float) -> Price:
+        """What trees cost where so many texts of so many tokens share the passes."""
+        return Price.among(batch, self._passes, self._level, context)
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Take in the target's states of the root and the accepted path, whoever drafted it."""

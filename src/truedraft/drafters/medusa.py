@@ -21,7 +21,7 @@ from truedraft.drafters.bets import Bet, best_first
 from truedraft.drafters.fast_head import speed_up
 from truedraft.drafters.growth import begin
 from truedraft.drafters.laws import GreedySessions, law_for
-from truedraft.drafters.pass_cost import FREE, NO_COST, NodeCosts, PassCost
+from truedraft.drafters.pass_cost import FREE, NO_COST, NodeCosts, PassCost, mean_length
 from truedraft.errors import ParameterError
 from truedraft.nets.medusa import MedusaNet
 from truedraft.targets.cached import CachedModel
@@ -119,7 +119,7 @@ class MedusaDrafter:
             for session, shape in zip(sessions, fitting, strict=True)
             if min(shape.depth, shape.nodes) > 0 and self._knows(session)
         }
-        said, costs = self._said(list(wanted)), self._passes.among(len(sessions))
+        said, costs = self._said(list(wanted)), self._passes.among(len(sessions), mean_length(sessions))
         drafts = {
             session: self._draft(session, shape, logits, costs)
             for (session, shape), logits in zip(wanted.items(), said, strict=True)
@@ -132,7 +132,9 @@ class MedusaDrafter:
         shape = shape.clip(self._heads)
         if min(shape.depth, shape.nodes) == 0 or not self._knows(session):
             return Bet.none(session.root)
-        return self._chosen(session.root, shape, self._said([session])[0], self._passes.among(batch))
+        return self._chosen(
+            session.root, shape, self._said([session])[0], self._passes.among(batch, len(session.tokens))
+        )
 
     def _said(self, sessions: Sequence[Session]) -> Sequence[Tensor]:
         """The heads' logits [K, Vd] a session."""

@@ -92,7 +92,7 @@ class MergeDrafter:
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""
         bets = [bettor.bet(session, shape, batch=batch) for bettor in self._bettors]
-        return merged(bets, shape, costs=self._passes.among(batch))
+        return merged(bets, shape, costs=self._passes.among(batch, len(session.tokens)))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """All see every round; a bettor asks for no more than the accepted path."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from truedraft.core import Draft, Scores, Session, Shape, Tree, Verdict
 from truedraft.drafters.bets import pays
-from truedraft.drafters.pass_cost import FREE, USUAL, NodeCosts, PassCost
+from truedraft.drafters.pass_cost import FREE, USUAL, NodeCosts, PassCost, mean_length
 from truedraft.errors import ParameterError
 
 __all__ = ["Match", "NgramDrafter", "NgramIndex"]
@@ -126,7 +126,7 @@ class NgramDrafter:
 
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
         """The likeliest continuations found in each session's own tokens, as a tree within its shape."""
-        costs = self._passes.among(len(sessions))
+        costs = self._passes.among(len(sessions), mean_length(sessions))
         return [self._draft(session, shape, costs) for session, shape in zip(sessions, shapes, strict=True)]
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:

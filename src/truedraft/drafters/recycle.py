@@ -232,7 +232,9 @@ class RecycleDrafter:
         """The same for one session, with the chances of its nodes."""
         memory = self._memory(session)
         memory.follow_text(session.tokens)
-        return best_first(session.root, memory.tail, memory, shape, costs=self._passes.among(batch))
+        return best_first(
+            session.root, memory.tail, memory, shape, costs=self._passes.among(batch, len(session.tokens))
+        )
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Keep the target's likeliest tokens after every accepted node. Raises `VocabularyError` for another width."""

@@ -182,7 +182,7 @@ class SuffixDrafter:
         """The same for one session, with the chances of its nodes."""
         text = self._text(session)
         places = text.catch_up(session.tokens, self._history.automata if self._share else ())
-        return best_first(session.root, places, text, shape, costs=self._passes.among(batch))
+        return best_first(session.root, places, text, shape, costs=self._passes.among(batch, len(session.tokens)))
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """What was accepted is found in the session's tokens next time."""
