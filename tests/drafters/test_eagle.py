@@ -89,13 +89,13 @@ class Play:
         return Verdict(tuple(path), (*(draft.tree.tokens[node] for node in path), self.dice.randrange(V)))
 
 
-def check_memory(kind, drafter: EagleDrafter, session: Session) -> None:
+def check_memory(kind, drafter: EagleDrafter, session: Session, begin: int = 0) -> None:
     """Keys, values and outputs are those of the committed text and the target's true states, and of nothing else."""
     drafter.propose([session], [Shape.chain(1)])
     row, fresh = drafter._rows[session], drafter_of(kind)
     text = session.tokens
-    assert (row.begin, row.length, row.tokens) == (0, len(text) - 1, text)
-    fresh._take(session, 0, states_of(kind, text[:-1])[0])
+    assert (row.begin, row.length, row.tokens) == (begin, len(text) - 1 - begin, text[begin:])
+    fresh._take(session, begin, states_of(kind, text[:-1])[0][begin:])
     fresh.propose([session], [Shape.chain(1)])
     again = fresh._rows[session]
     for mine, true in ((row.keys, again.keys), (row.values, again.values)):
@@ -298,6 +298,17 @@ def test_a_long_prompt_is_read_in_chunks(kind, chunk, monkeypatch):
 
 
 @each_kind
+def test_of_a_text_longer_than_its_window_the_end_is_read(kind):
+    sessions = [make(prompt, **GREEDY) for prompt in PROMPTS]
+    play = Play(drafter_of(kind, window=8))
+    play.round(sessions, [Shape(0)] * 4)
+    for _ in range(12):
+        play.round(sessions, [Shape(3, 2, 6)] * 4)
+    for session, prompt in zip(sessions, PROMPTS, strict=True):
+        check_memory(kind, play.drafter, session, begin=max(0, len(prompt) - 8))
+
+
+@each_kind
 def test_a_round_that_nobody_decided_leaves_nothing_behind(kind):
     play, session = Play(drafter_of(kind)), make(PROMPTS[0], **GREEDY)
     play.round([session], [Shape(0)])
@@ -390,9 +401,9 @@ def test_past_its_context_it_falls_silent_and_the_text_goes_on(kind, length):
         assert depth == max(0, min(4, 33 - known, length + 20 - known - 1))
 
 
-@pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": -0.5}], ids=str)
+@pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": -0.5}, {"window": 0}], ids=str)
 def test_parameters_are_checked(wrong):
-    with pytest.raises(ParameterError, match="confidence"):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
         drafter_of("eagle3", **wrong)
 
 

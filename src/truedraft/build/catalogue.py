@@ -188,7 +188,8 @@ Maker = Callable[[Kit], tuple[Drafter, Shape]]
 def _mtp(kit: Kit) -> tuple[Drafter, Shape]:
     """The module of the target's own checkpoint, where it brings one and no other is named."""
     if kit.options.head is None and brings_module(kit.target.model):
-        return EagleDrafter(CheckpointMtp(kit.target.model), layers=kit.target.layers, law=_law(kit)), Shape.chain(3)
+        module = CheckpointMtp(kit.target.model)  # trained with the model, on texts as long as the model's
+        return EagleDrafter(module, layers=kit.target.layers, law=_law(kit), window=None), Shape.chain(3)
     return _head("mtp", Shape.chain(3))(kit)
 
 

@@ -79,6 +79,8 @@ class EagleDrafter:
     chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
     COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`. passes, level:
     what the target's cost, and a level of drafting in passes of one token; they limit trees of the likeliest nodes.
+    window: of a longer text that the head meets, it reads the last so many states. Heads are seldom trained on longer
+    ones, what is nearer says more of the next tokens, and reading takes time. None is no limit.
     """
 
     def __init__(
@@ -90,16 +92,19 @@ class EagleDrafter:
         confidence: float = 0.0,
         passes: PassCost = FREE,
         level: float = 0.0,
+        window: int | None = 1024,
     ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")
+        if window is not None and window < 1:
+            raise ParameterError(f"window is {window}: expected at least 1 token, or None")
         self.taps = net.taps(layers)
         parameter = next(net.parameters())
         self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
         self._ids = net.vocabulary.ids.to(self._device)
         self._logits = speed_up(net)
         self._law, self._confidence, self._passes, self._level = law, confidence, passes, level
-        self._limit = net.config.layer.max_position_embeddings
+        self._limit, self._window = net.config.layer.max_position_embeddings, window
         self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._rows: dict[Session, HeadRow] = {}
 
@@ -157,6 +162,8 @@ class EagleDrafter:
         row = self._rows.get(session)
         known = -1 if row is None else row.begin + len(row.tokens) - 1
         if row is None or known != start or row.tokens != session.tokens[row.begin : start + 1]:
+            if self._window is not None and (skipped := len(states) - self._window) > 0:
+                start, states = start + skipped, states[skipped:].clone()  # the others' memory is let go
             row = self._rows[session] = HeadRow(start, session.tokens[start : start + 1])
         row.tokens += session.tokens[start + 1 :]
         row.states.append(states)
