@@ -129,7 +129,7 @@ def mean_length(sessions: Sequence[Session]) -> float:
 
 def _on_cpu(speed: float, *slopes: tuple[float, float]) -> PassCost:
     """speed: of plain passes, over that in float32; keys and values stay float32 and take the time that they take."""
-    return PassCost(slopes, reading=0.15 * speed, attending=0.02 * speed)
+    return PassCost(slopes, reading=0.08 * speed, attending=0.022 * speed)
 
 
 USUAL = _on_cpu(1.0, (1, 0.019), (8, 0.055))
