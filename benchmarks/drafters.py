@@ -3,6 +3,7 @@
     python benchmarks/drafters.py --out runs/drafters.jsonl                              # the prompts that ship
     python benchmarks/drafters.py --out runs/drafters.jsonl --data FOLDER --prompts 10   # vicuna, Spec-Bench, code
     python benchmarks/drafters.py --out runs/drafters.jsonl --data FOLDER --seconds 600  # go on for ten minutes
+    python benchmarks/drafters.py --out runs/half.jsonl --weights float16 --data FOLDER   # one file a kind of weights
     python benchmarks/drafters.py --out runs/drafters.jsonl --report --json table.json   # tables of what is there
 
 All arms answer a prompt before the next prompt begins, in an order that rotates, on the same weights with a cache of
@@ -62,6 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="a line an answer is appended to this file")
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--weights", default="auto", help="of the target: float16, bfloat16, int8 or int4 round them")
     parser.add_argument("--arms", nargs="+", default=None, help="the first, none, is always there")
     parser.add_argument("--data", type=Path, default=None, help="folder of vicuna_bench, spec_bench and copy_heavy")
     parser.add_argument("--tasks", nargs="+", default=None, help="only these")
@@ -100,7 +102,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     end = time.monotonic() + args.seconds
-    base = load(args.model, drafter=PLAIN, batch=1)
+    base = load(args.model, drafter=PLAIN, batch=1, weights=args.weights)
     models = dict(arms(base, args.arms, console))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     done = {key(row) for row in read(args.out)}
@@ -168,7 +170,9 @@ def arm(base: Model, name: str) -> Model:
     given = dict(part.split("=", 1) for part in settings.split(",") if part)
     options = Options.of({"drafter": drafter, "batch": 1, **{each: parsed(value) for each, value in given.items()}})
     target: Any = base.decoder.target
-    kit = Kit(options, CachedModel(target.model.model), base.facts)
+    shared = target.model
+    own = CachedModel(shared.model, ragged=shared.ragged, weights=shared.weights)
+    kit = Kit(options, own, base.facts)
     shape = parse_shape(options.draft_tokens, options.tree)
     return replace(assemble(kit, rule_named(options.rule), shape, name=base.name), batch=1)
 

@@ -36,11 +36,12 @@ class Options:
     and draft tokens: "[[1, 4, 5], [5, 16, 2], [17, 999, 0]]". profile: a file of `truedraft profile`: what passes cost,
     for "auto" and for drafters that grow trees while another node pays.
     rule: "auto" or the name of an acceptance rule. dtype, device: "auto" takes a GPU in bfloat16 if there is one, else
-    the CPU in float32. weights: on a CPU, "bfloat16", "int8" or "int4" round those of the model's layers, which makes
-    another target, and a faster one; a small model that drafts is rounded likewise. attention: "auto" is the fastest
-    that this machine has, "sdpa" and "eager" are those of transformers. exact: logits that are the same bits however a
-    text is drafted, batched and cut; None takes it where it costs little. batch: most prompts decoded at once.
-    threads: of the CPU. trust_remote_code, allow_pickle: run code or unpickle weights that come with a model.
+    the CPU in float32. weights: on a CPU, "float16", "bfloat16", "int8" or "int4" round those of the model's layers,
+    which makes another target, and a faster one; a small model that drafts is rounded likewise; "auto" rounds none, and
+    reads them in 16 bits where these hold them. attention: "auto" is the fastest that this machine has, "sdpa" and
+    "eager" are those of transformers. exact: logits that are the same bits however a text is drafted, batched and cut;
+    None takes it where it costs little. batch: most prompts decoded at once. threads: of the CPU. trust_remote_code,
+    allow_pickle: run code or unpickle weights that come with a model.
     """
 
     drafter: str = "ngram"
