@@ -137,7 +137,7 @@ USUAL = _on_cpu(1.0, (1, 0.019), (8, 0.055))
 
 ON_CPU: Mapping[str, PassCost] = {
     "auto": USUAL,
-    "float16": _on_cpu(2.0, (1, 0.06), (8, 0.12)),
+    "float16": _on_cpu(1.9, (1, 0.05), (8, 0.11)),
     "bfloat16": _on_cpu(1.2, (1, 0.037), (8, 0.049)),
     "int8": _on_cpu(1.5, (1, 0.09)),
     "int4": _on_cpu(1.8, (1, 0.065), (8, 0.13)),
