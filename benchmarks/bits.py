@@ -3,6 +3,7 @@
     python benchmarks/bits.py                                  # 20 prompts x 128 tokens, greedy
     python benchmarks/bits.py --seeded                         # temperature 0.7, top-p 0.9, one seed a prompt
     python benchmarks/bits.py --prompts 2 --tokens 32          # a quick look
+    python benchmarks/bits.py --weights float16                # exact as well, by other kernels
     python benchmarks/bits.py --json bits.json
 
 Plain decoding runs at batch 1 with one thread and reads prompts whole. The arms change what must not matter: drafter,
@@ -29,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from truedraft.bench.texts import ids_of
-from truedraft.build import load
+from truedraft.build import load, redraft
 from truedraft.core import Drafter, Law, Scores, Session, Shape, Target, Tree
 from truedraft.drafters.model import ModelDrafter
 from truedraft.drafters.ngram import NgramDrafter
@@ -72,6 +73,18 @@ ARMS = [
     Arm("model", Shape.chain(5), batch=8),
     Arm("model", Shape.tree(3, 2, 1), threads=2),
     Arm("model", Shape(4, width=4, nodes=10), batch=8, chunk=PIECES),
+    Arm("suffix", Shape(16, width=4, nodes=16), batch=8),
+    Arm("recycle", Shape(8, width=4, nodes=24), threads=2),
+    Arm("merge", Shape(12, width=4, nodes=24), batch=8),
+    Arm("cascade", Shape(12, width=4, nodes=16)),
+    Arm("layer-skip", Shape.chain(3), batch=8),
+    Arm("medusa", Shape.chain(3)),
+    Arm("medusa", Shape(3, width=3, nodes=10), batch=8),
+    Arm("eagle1", Shape.chain(4), threads=2),
+    Arm("eagle2", Shape(5, width=4, nodes=12), batch=8),
+    Arm("eagle3", Shape.chain(6), batch=8, chunk=PIECES),
+    Arm("eagle3", Shape(6, width=4, nodes=16)),
+    Arm("mtp", Shape.chain(7), batch=8),
     Arm("ngram", Shape.chain(8), batch=8, exact=False),
 ]
 
@@ -109,12 +122,15 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--seeded", action="store_true")
+    parser.add_argument("--weights", default="auto", help="of the target: float16, bfloat16, int8 or int4 round them")
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
 
     console = Console()
     rule = "coupled" if args.seeded else "auto"
-    models = {exact: load(args.model, drafter="none", rule=rule, exact=exact) for exact in (True, False)}
+    models = {
+        exact: load(args.model, drafter="none", rule=rule, exact=exact, weights=args.weights) for exact in (True, False)
+    }
     small = first_layers(plain_transformers(args.model))
     law = Law.COUPLED if args.seeded else None
     drafters: dict[str, Drafter] = {
@@ -122,6 +138,8 @@ def main() -> int:
         "ngram": NgramDrafter(),
         "model": ModelDrafter(CachedModel(small), vocabulary=small.config.vocab_size, law=law),
     }
+    for name in {arm.drafter for arm in ARMS} - set(drafters):
+        drafters[name] = redraft(models[True], drafter=name, rule=rule).decoder.drafter
     prompts = [list(ids_of(models[True].facts, text)) for text in texts(args.prompts)]
     options: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9} if args.seeded else {"temperature": 0.0}
     options |= {"max_new_tokens": args.tokens, "min_new_tokens": args.tokens}

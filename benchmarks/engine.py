@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--prompts", type=int, default=20, help="prompts of each task")
     parser.add_argument("--tokens", type=int, default=128, help="tokens an answer")
+    parser.add_argument("--weights", default="auto", help="of our target: float16, bfloat16, int8 or int4 round them")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--gguf", type=Path, default=None, help="the model as other engines read it, see rivals.py")
     parser.add_argument("--json", default=None, help="write the figures to this file")
@@ -67,13 +68,14 @@ def main() -> int:
         torch.set_num_threads(args.threads)
 
     console = Console()
-    fast = load(args.model, drafter="ngram")
+    fast = load(args.model, drafter="ngram", weights=args.weights)
     plain = without_drafter(fast)
     reference = reference_model(fast)
     threads = torch.get_num_threads()
     others = rivals(args.gguf, fast.facts.tokenizer, args.tokens, threads) if args.gguf else {}
     report: dict[str, Any] = {
         "model": args.model,
+        "weights": args.weights,
         "tokens": args.tokens,
         "prompts": args.prompts,
         "threads": threads,

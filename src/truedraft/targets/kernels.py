@@ -23,7 +23,7 @@ _LEAST_SCALE = 1e-12  # of weights that are all alike
 _INPUTS, _OUTPUTS = 64, 16  # in few bits the operators read so many at once, past the end of what is there
 _LARGEST = 15  # an output's largest weight is brought below 2 to this power, which float16 just holds
 _STEEPEST = 100  # powers of two that bring it there, so that what undoes them is still a number
-_CHUNK = 4096  # outputs that are looked at together
+_CHUNK = 512  # outputs that are looked at together; the first tell nearly always
 
 
 class Kernel(Protocol):
