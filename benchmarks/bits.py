@@ -122,6 +122,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--seeded", action="store_true")
+    parser.add_argument("--arms", nargs="+", default=[""], help="only drafters whose names begin so, such as eagle")
     parser.add_argument("--weights", default="auto", help="of the target: float16, bfloat16, int8 or int4 round them")
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
@@ -138,14 +139,15 @@ def main() -> int:
         "ngram": NgramDrafter(),
         "model": ModelDrafter(CachedModel(small), vocabulary=small.config.vocab_size, law=law),
     }
-    for name in {arm.drafter for arm in ARMS} - set(drafters):
+    wanted = [arm for arm in ARMS if arm.drafter.startswith(tuple(args.arms))]
+    for name in {arm.drafter for arm in wanted} - set(drafters):
         drafters[name] = redraft(models[True], drafter=name, rule=rule).decoder.drafter
     prompts = [list(ids_of(models[True].facts, text)) for text in texts(args.prompts)]
     options: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9} if args.seeded else {"temperature": 0.0}
     options |= {"max_new_tokens": args.tokens, "min_new_tokens": args.tokens}
     expected = run(models[True], drafters, Arm("none", Shape(0)), prompts, options)
     rows = []
-    for arm in ARMS:
+    for arm in wanted:
         start = time.perf_counter()
         found = run(models[arm.exact], drafters, arm, prompts, options)
         rows.append({"arm": arm.name, "batch": arm.batch, "threads": arm.threads, "pieces of": arm.chunk})
