@@ -103,7 +103,9 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1000, 4000])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--weights", nargs="*", default=[], help="of fewer bits: float16, bfloat16, int8, int4")
-    parser.add_argument("--stored", default="float32", help="round all weights to this type first, and read them so")
+    parser.add_argument(
+        "--stored", default="float32", choices=("float32", "bfloat16", "float16"), help="round all weights to it first"
+    )
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--json", default=None, help="write the figures to this file")
     args = parser.parse_args()

@@ -17,11 +17,11 @@ def a_weight(outputs=48, inputs=96):
     return torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(1))
 
 
-def as_multiplied(x, name):
-    """The rows that a kernel multiplies, and how far its results may be from theirs."""
+def as_multiplied(x, name, atol):
+    """The rows that a kernel multiplies, and how far its results may be from theirs; atol where it rounds them."""
     if KERNELS[name].results is torch.float32:
         return x, {"rtol": 1e-5, "atol": 1e-4}
-    return x.bfloat16().float(), {"rtol": 2**-7, "atol": 0.2}
+    return x.bfloat16().float(), {"rtol": 2**-7, "atol": atol}
 
 
 @pytest.mark.parametrize("name", ROUNDED)
@@ -37,7 +37,7 @@ def test_rounded_weights_are_near(name, scale):
 @pytest.mark.parametrize("shape", [(1, 96), (5, 96), (2, 3, 96), (33, 96), (0, 96)])
 def test_the_product_is_that_of_the_rounded_weight(name, shape, bias):
     kernel, x, b = KERNELS[name](a_weight()), torch.randn(shape), torch.randn(48) if bias else None
-    rows, near = as_multiplied(x, name)
+    rows, near = as_multiplied(x, name, atol=0.1)
     expected = nn.functional.linear(rows, kernel.dense(), b)
     product = kernel.multiply(x, b)
     assert product.shape == expected.shape and product.dtype is x.dtype
@@ -67,7 +67,7 @@ def test_fewer_bits_are_fewer_bytes():
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (40, 72), (17, 33), (5, 600)])
 def test_weights_of_odd_shapes_are_read_to_their_end_and_no_further(name, outputs, inputs):
     kernel, x = KERNELS[name](a_weight(outputs, inputs)), torch.randn(7, inputs)
-    rows, near = as_multiplied(x, name)
+    rows, near = as_multiplied(x, name, atol=0.2)
     assert kernel.dense().shape == (outputs, inputs)
     assert torch.allclose(kernel.multiply(x, None), rows @ kernel.dense().t(), **near)
 

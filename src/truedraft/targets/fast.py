@@ -158,9 +158,9 @@ def _tried(groups: _Groups, stopwatch: Stopwatch) -> tuple[_Groups, dict[Form, T
 
     One for all, because it decides bits: near ties would hang on the noise of the clock.
     """
-    example = {form: group for form, group in groups}
+    example = dict(groups)
     trials = {form: try_out(form, group, stopwatch) for form, group in example.items()}
-    counts = Counter(form for form, _ in groups if form.kernel is Float16 and not form.rounds)
+    counts = Counter(form for form, _ in groups if _wide(form) != form)
     if not counts:
         return groups, trials
     common = max(counts, key=lambda form: (counts[form], form.outputs * form.inputs))
@@ -168,7 +168,9 @@ def _tried(groups: _Groups, stopwatch: Stopwatch) -> tuple[_Groups, dict[Form, T
     is_exact = all(trials[form].exact_rows is not None for form in counts)
     if trials[common].packed <= wide.packed and (is_exact or wide.exact_rows is None):
         return groups, trials
-    return _tried([(_wide(form), group) for form, group in groups], stopwatch)
+    known = {**trials, _wide(common): wide}
+    widened = [(_wide(form), group) for form, group in groups]
+    return widened, {form: known.get(form) or try_out(form, group, stopwatch) for form, group in dict(widened).items()}
 
 
 def _wide(form: Form) -> Form:
