@@ -25,17 +25,37 @@ from rich.table import Table
 
 from truedraft.bench.tasks import read_prompts
 from truedraft.bench.texts import ids_of
-from truedraft.build import load
+from truedraft.build import load, redraft
 from truedraft.core import Drafter, Shape
 from truedraft.drafters.model import ModelDrafter
-from truedraft.drafters.ngram import NgramDrafter
-from truedraft.drafters.none import NoDrafter
 from truedraft.model import Model
 from truedraft.models import resolve
 from truedraft.planning.fixed import Fixed
 from truedraft.targets.cached import CachedModel
 
 _LAYERS_OF_DRAFT = 6
+
+ARMS: tuple[tuple[str, Shape], ...] = (
+    ("none", Shape(0)),
+    ("ngram", Shape.chain(8)),
+    ("ngram", Shape(6, width=3, nodes=12)),
+    ("model", Shape.chain(4)),
+    ("model", Shape.tree(3, 2, 1)),
+    ("model", Shape(4, width=4, nodes=10)),
+    ("suffix", Shape(16, width=4, nodes=16)),
+    ("recycle", Shape(8, width=4, nodes=24)),
+    ("merge", Shape(12, width=4, nodes=24)),
+    ("cascade", Shape(12, width=4, nodes=16)),
+    ("layer-skip", Shape.chain(3)),
+    ("medusa", Shape.chain(3)),
+    ("medusa", Shape(3, width=3, nodes=10)),
+    ("eagle1", Shape.chain(4)),
+    ("eagle2", Shape(5, width=4, nodes=12)),
+    ("eagle3", Shape.chain(6)),
+    ("eagle3", Shape(6, width=4, nodes=16)),
+    ("mtp", Shape.chain(7)),
+)
+"""Drafters by the names that users give them, and shapes."""
 
 
 def main() -> int:
@@ -44,7 +64,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--arms", nargs="+", default=[""], help="only arms whose names begin so, such as ngram")
+    parser.add_argument("--arms", nargs="+", default=[""], help="only drafters whose names begin so, such as eagle")
     parser.add_argument("--tie", type=float, default=1e-4, help="largest gap of two logits that counts as a tie")
     parser.add_argument("--json", default=None)
     args = parser.parse_args()
@@ -56,8 +76,10 @@ def main() -> int:
     console.print(f"transformers writes {len(prompts)} x {args.tokens} tokens")
     expected = [generate(reference, ids, args.tokens) for ids in prompts]
     rows, failed = [], False
-    chosen = [entry for entry in arms(model, reference).items() if entry[0].startswith(tuple(args.arms))]
-    for name, (drafter, shape) in chosen:
+    small = ModelDrafter(CachedModel(first_layers(reference)), vocabulary=reference.config.vocab_size)
+    for kind, shape in [arm for arm in ARMS if arm[0].startswith(tuple(args.arms))]:
+        name = f"{kind} {form(shape)}".strip()
+        drafter = small if kind == "model" else redraft(model, drafter=kind).decoder.drafter
         for batch in args.batches:
             row = check(model, drafter, shape, prompts, expected, batch=batch)
             gaps = [gap(reference, prompts[place], expected[place], at) for place, at in row.pop("parted")]
@@ -98,17 +120,11 @@ def generate(model: Any, ids: list[int], tokens: int) -> tuple[int, ...]:
     return tuple(output[0, len(ids) :].tolist())
 
 
-def arms(model: Model, reference: Any) -> dict[str, tuple[Drafter, Shape]]:
-    """Drafters and shapes to try."""
-    small = ModelDrafter(CachedModel(first_layers(reference)), vocabulary=reference.config.vocab_size)
-    return {
-        "none": (NoDrafter(), Shape(0)),
-        "ngram chain 8": (NgramDrafter(), Shape.chain(8)),
-        "ngram tree 12": (NgramDrafter(), Shape(6, width=3, nodes=12)),
-        "model chain 4": (small, Shape.chain(4)),
-        "model tree 3x2x1": (small, Shape.tree(3, 2, 1)),
-        "model tree 10": (small, Shape(4, width=4, nodes=10)),
-    }
+def form(shape: Shape) -> str:
+    """What a shape is called in tables."""
+    if shape.branching:
+        return f"tree {'x'.join(map(str, shape.branching))}"
+    return f"{'chain' if shape.width == 1 else 'tree'} {shape.nodes}" if shape.nodes else ""
 
 
 def first_layers(model: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A fence that starts with ```bash, ```console (lines after `$ `) or ```python is run, in the order of the page, in one
 scratch folder and one Python namespace a page. A page that loads a model or calls the command is a `real` test. A fence
-marked ```bash no-run is left out; the line above it says why: <!-- no-run: the reason -->.
+marked ```bash no-run is left out; the line above it says why: <!-- no-run: the reason -->. The commands of a page share
+the imports of one process.
 """
 
 import os
@@ -18,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.warm import Warm
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LANGUAGES = {"bash", "console", "python"}
@@ -25,7 +28,8 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<text>.*?)^(?P=inde
 LINK = re.compile(r"\[[^\]]*\]\((?P<goal>[^)\s]+)\)")
 SECONDS_A_BLOCK = 600  # ends a block that hangs; nothing is measured by it
 
-NEEDS_MODEL = re.compile(r"\bload\(|^(\$ )?truedraft ", re.MULTILINE)
+COMMAND = re.compile(r"^(\$ )?truedraft ", re.MULTILINE)
+NEEDS_MODEL = re.compile(rf"\bload\(|{COMMAND.pattern}", re.MULTILINE)
 REASON = re.compile(r"<!-- no-run: \S.* -->\n *$")
 
 NOT_RUN = {
@@ -82,9 +86,12 @@ class Runner:
         self._folder = folder
         self._namespace: dict[str, Any] = {"__name__": "__main__"}
         self._groups: list[int] = []
-        # The commands of the Python that runs this come first, as in an activated environment.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        self._environment = {**os.environ, "PATH": path}
+        self._environment = dict(os.environ)
+        self.prefer(Path(sys.executable).parent)  # as in an activated environment
+
+    def prefer(self, folder: Path) -> None:
+        """Let the commands in a folder come first."""
+        self._environment["PATH"] = os.pathsep.join([str(folder), self._environment.get("PATH", "")])
 
     def run(self, block: Block) -> None:
         if block.language == "python":
@@ -126,6 +133,13 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     runner.close()
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    warm = Warm(tmp_path_factory.mktemp("warm"))
+    yield warm
+    warm.close()
+
+
 def page_to_run(page: Path) -> Any:
     """The page as a test parameter, marked by what its blocks need."""
     needs_model = any(block.is_run and NEEDS_MODEL.search(block.text) for block in runnable(page))
@@ -134,10 +148,12 @@ def page_to_run(page: Path) -> Any:
 
 
 @pytest.mark.parametrize("page", [page_to_run(page) for page in PAGES if runnable(page)])
-def test_every_block_runs(page: Path, runner: Runner) -> None:
-    for block in runnable(page):
-        if block.is_run:
-            runner.run(block)
+def test_every_block_runs(page: Path, runner: Runner, request: pytest.FixtureRequest) -> None:
+    to_run = [block for block in runnable(page) if block.is_run]
+    if any(COMMAND.search(block.text) for block in to_run):
+        runner.prefer(request.getfixturevalue("warm").folder)
+    for block in to_run:
+        runner.run(block)
 
 
 def test_few_blocks_are_not_run() -> None:
@@ -205,6 +221,18 @@ def test_a_block_that_fails_is_named(runner: Runner) -> None:
         runner.run(Block(ROOT / "README.md", 7, "console", "$ false | true\n"))
     with pytest.raises(AssertionError, match=r"README.md:7 ended with status 3"):
         runner.run(Block(ROOT / "README.md", 7, "bash", "exit 3"))
+
+
+def test_a_command_asks_the_process_that_is_warm(runner: Runner, warm: Warm, tmp_path: Path) -> None:
+    runner.prefer(warm.folder)
+    asked = (
+        "cd / && truedraft plan --alpha 0.7 --cost 0.1 --draft-tokens 4 --json > {0}/plan && which truedraft > {0}/it"
+    )
+    runner.run(Block(ROOT / "README.md", 7, "bash", asked.format(tmp_path)))
+    assert "speedup" in (tmp_path / "plan").read_text()
+    assert (tmp_path / "it").read_text() == f"{warm.folder / 'truedraft'}\n"
+    with pytest.raises(AssertionError, match=r"(?s)ended with status 2:.*truedraft: draft_tokens"):
+        runner.run(Block(ROOT / "README.md", 7, "bash", "truedraft plan --alpha 0.7 --cost 0.1 --draft-tokens -4"))
 
 
 SERVER = """

@@ -93,6 +93,15 @@ def test_costs_follow_the_passes_seen():
     assert costs.passes(1, 64)[0] < 1.2 * before, "one slow pass is forgiven"
 
 
+def test_a_few_slow_passes_say_little_of_what_a_width_costs():
+    costs = RoundCosts(profile(), [1, 2, 4])
+    for _ in range(20):
+        costs.learn(1, [0], 64, 1.0)
+    for _ in range(2):
+        costs.learn(1, [4], 64, 1.5)  # a neighbour of the machine was busy
+    assert costs.passes(1, 64)[3] < 1.25
+
+
 @pytest.mark.parametrize(("ragged", "width"), [(False, 5), (True, 2)])
 def test_a_pass_is_as_wide_as_its_longest_draft_or_its_mean_one(ragged, width):
     costs = RoundCosts(replace(profile(slope=1.0), model={"ragged": ragged}), [1, 2, 4])

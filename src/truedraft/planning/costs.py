@@ -16,8 +16,9 @@ __all__ = ["RoundCosts"]
 
 Row = NDArray[np.float64]
 
-_FADING = 0.9
-_STRENGTH = 1.0
+_FADING = 0.97
+"""Slow, because a pass that is shared with a neighbour of the machine says little of the next."""
+_STRENGTH = 4.0
 """Passes at other points count as much as so many at the point itself."""
 _CONTEXT = 256
 """Contexts are told apart by so many tokens."""
