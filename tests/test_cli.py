@@ -38,7 +38,7 @@ def test_version_and_help_are_there(capsys):
     assert capsys.readouterr().out == f"truedraft {version('truedraft')}\n"
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("generate", "find-layers", "train"))
+    assert all(command in shown for command in ("generate", "find-layers", "Find the layers", "Train a drafter"))
     assert main([]) == 2
     told = capsys.readouterr()
     assert "generate" in told.out + told.err and "truedraft: " not in told.err

@@ -45,7 +45,12 @@ def test_importing_the_package_does_not_import_torch():
 
 @pytest.mark.parametrize(
     ("arguments", "idle"),
-    [(["models"], "torch"), (["plan", "--alpha", "0.7"], "transformers"), (["--version"], "torch")],
+    [
+        (["models"], "torch"),
+        (["plan", "--alpha", "0.7"], "transformers"),
+        (["--version"], "torch"),
+        (["--help"], "torch"),
+    ],
 )
 def test_commands_that_need_no_model_do_not_wait_for_its_libraries(arguments, idle, tmp_path):
     code = f"import sys; from truedraft.cli import main; assert main({arguments}) == 0 and {idle!r} not in sys.modules"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -37,7 +39,7 @@ _HOMES = {"pull": "models"}
 
 
 def app(first: str | None = None) -> typer.Typer:
-    """The command line, with no more commands than its first word asks for: each imports only what it uses."""
+    """The command line for commands that begin with this word: each imports only what it uses, and help nothing."""
     made = typer.Typer(
         name="truedraft",
         no_args_is_help=True,
@@ -46,18 +48,28 @@ def app(first: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_root)
-    for name in _wanted(first):
-        function = name.replace("-", "_")
-        module = import_module(f"truedraft.cli.{_HOMES.get(name, function)}")
-        made.command(name)(getattr(module, function))
+    if first in _COMMANDS:
+        made.command(first)(getattr(import_module(f"truedraft.cli.{_home(first)}"), first.replace("-", "_")))
+        return made
+    for name in _COMMANDS:
+        made.command(name, help=_help(name))(_nothing)
     return made
 
 
-def _wanted(first: str | None) -> Sequence[str]:
-    """The commands that a command line with this first word can run; all of them for a help page or an error."""
-    if first == "--version":
-        return ()
-    return [first] if first in _COMMANDS else _COMMANDS
+def _home(name: str) -> str:
+    """The module of a command."""
+    return _HOMES.get(name, name.replace("-", "_"))
+
+
+def _help(name: str) -> str:
+    """What a command says of itself, read without the seconds that importing it would take."""
+    source = (Path(__file__).parent / f"{_home(name)}.py").read_text("utf-8")
+    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    return ast.get_docstring(functions[name.replace("-", "_")]) or ""
+
+
+def _nothing() -> None:
+    """In the place of a command where none can be run: on a help page, or behind a word that is none."""
 
 
 def _tell_version(asked: bool) -> None:
