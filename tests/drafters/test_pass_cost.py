@@ -3,9 +3,11 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from truedraft.drafters.pass_cost import FREE, NO_COST, ON_CPU, ON_GPU, USUAL, PassCost
 from truedraft.errors import ParameterError
@@ -71,6 +73,16 @@ def test_what_a_context_adds_is_found_in_measured_passes():
     found = PassCost.measured(points, longer)
     assert (found.reading, found.attending) == pytest.approx((0.2, 0.03))
     assert (PassCost.measured(points).reading, PassCost.measured(points).attending) == (0.0, 0.0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.floats(-3, 9)), min_size=1, max_size=9))
+def test_what_a_context_adds_is_the_closest_that_is_not_negative(passes):
+    longer = [(texts, texts * width, 1.0, seconds) for texts, width, seconds in passes]
+    found = PassCost.measured([(1, 1.0)], longer)
+    rows = np.array([[texts, tokens] for texts, tokens, _, _ in longer], dtype=float)
+    seconds = np.array([more for *_, more in longer])
+    _, least = nnls(rows, seconds)
+    assert np.linalg.norm(rows @ [found.reading, found.attending] - seconds) == pytest.approx(least, abs=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [{"reading": -0.1}, {"attending": -1.0}, {"reading": float("nan")}])
