@@ -1,6 +1,6 @@
 """The controller on a load that changes: copying and free texts in turns, batches from 1 to 32, against every fixed k.
 
-    python benchmarks/controller.py --profile machine.json --out controller        # about ten minutes on two cores
+    python benchmarks/controller.py --profile machine.json --out controller        # half an hour on two cores
     python benchmarks/controller.py --profile machine.json --out quick --prompts 2 --tokens 16 --batches 1,4
 
 Every arm writes every segment, in turns; the controller keeps what it has learned from segment to segment. A segment's

@@ -8,7 +8,7 @@ from truedraft import ParameterError, load
 from truedraft.build import DRAFTERS, Options
 from truedraft.build.options import parse_shape
 from truedraft.core import Shape
-from truedraft.drafters import NAMES
+from truedraft.drafters import DEFAULT, NAMES
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,21 @@ def test_a_value_of_another_kind_is_named(name, value, expected):
 
 def test_every_drafter_that_is_named_can_be_made_and_the_other_way_round():
     assert tuple(DRAFTERS) == NAMES
+
+
+def test_where_no_drafter_is_asked_for_the_usual_one_drafts(path):
+    assert load(path).drafter_name == DEFAULT and load(path, drafter="none").drafter_name == "none"
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "suffix", "recycle", "merge", "cascade"])
+def test_a_tree_that_is_asked_for_is_filled_whatever_that_costs(path, drafter):
+    repeated = [5, 6, 7, 5, 6, 8, 5, 6, 9, 5, 6, 10, 5, 6, 7, 5, 6, 8, 5, 6]
+    drafted = []
+    for tree in (None, 12):
+        model = load(path, drafter=drafter, tree=tree, batch=32)  # so many that another node costs a lot
+        results = model.generate([repeated] * 32, max_new_tokens=12, min_new_tokens=12)
+        drafted.append(sum(result.statistics.drafted for result in results))
+    assert drafted[0] < drafted[1]
 
 
 def test_a_tree_may_be_a_number():

@@ -1,7 +1,7 @@
 """truedraft: lossless speculative decoding for any Hugging Face causal language model.
 
 import truedraft
-model = truedraft.load("smollm2-135m", drafter="ngram")
+model = truedraft.load("smollm2-135m")
 print(model.generate("Once upon a time").text)
 """
 

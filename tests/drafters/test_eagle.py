@@ -18,6 +18,7 @@ from truedraft.decode import Decoder
 from truedraft.drafters.bets import Bettor
 from truedraft.drafters.eagle import EagleDrafter
 from truedraft.drafters.none import NoDrafter
+from truedraft.drafters.pass_cost import PassCost
 from truedraft.errors import ParameterError
 from truedraft.nets.attention import Causal
 from truedraft.planning.fixed import Fixed
@@ -427,3 +428,27 @@ def test_packed_layers_draft_what_plain_ones_do(kind, dtype):
     q = session.sampler.branch(session.tokens).distribution(said(kind, session.tokens, []))
     assert draft.q[0].dtype == torch.float32
     assert torch.allclose(draft.q[0].double(), q, atol=1e-3 if dtype is torch.float32 else 0.3)
+
+
+# ── rests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_kind
+@pytest.mark.parametrize("share", [0.0, 0.9], ids=["cheap", "dear"])
+def test_a_head_whose_trees_do_not_pay_is_seldom_run(kind, share, monkeypatch):
+    """And then it has read all that it missed: its memory is that of the text."""
+    drafter = drafter_of(kind, passes=PassCost.even(share), level=0.01)
+    play, session, ran = Play(drafter), make(PROMPTS[0], max_new_tokens=400, **GREEDY), []
+    monkeypatch.setattr(drafter, "_fill", lambda growths, real=drafter._fill: (ran.append(1), real(growths)))
+    for _ in range(30):
+        play.round([session], [Shape(3, 2, 6)])
+    assert len(ran) > 25 if share == 0.0 else len(ran) < 8
+    check_memory(kind, drafter, session)
+
+
+@each_kind
+def test_shapes_that_were_asked_for_are_drafted_whatever_they_cost(kind):
+    drafter = drafter_of(kind, passes=PassCost.even(0.9), level=0.5)
+    play, session = Play(drafter), make(PROMPTS[0], max_new_tokens=200, **GREEDY)
+    sizes = [len(play.round([session], [Shape.chain(2)])[0]) for _ in range(20)]
+    assert sizes[1:] == [2] * 19

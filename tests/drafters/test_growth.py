@@ -288,9 +288,20 @@ def test_a_certain_drafter_goes_on_and_an_unsure_one_stops():
     assert max(trees[0].depth) == 6 and max(trees[1].depth) == 1
 
 
-def test_a_level_serves_all_texts_of_a_batch():
+def test_a_level_is_the_same_part_of_a_pass_at_any_batch():
     passes = PassCost(((1, 0.0), (8, 0.1)))
-    assert [Price.among(batch, passes, 0.3).level for batch in (1, 8, 18)] == pytest.approx([0.3, 0.3, 0.15])
+    assert {Price.among(batch, passes, 0.3).level for batch in (1, 8, 18)} == {0.3}
+
+
+def test_a_tree_costs_its_nodes_and_the_levels_that_were_run():
+    price = Price.among(1, PassCost.even(0.05), 0.2)
+    growth = BestGrowth(make([1, 2, 3], vocabulary=V), Shape(3, 2, 6), price=price)
+    for levels in range(1, 4):
+        growth.grow(torch.randn(len(growth.frontier), V))
+        nodes = len(growth.finish()[0])
+        assert growth.cost == pytest.approx(1 + 0.05 * nodes + 0.2 * levels)
+        if not growth.frontier:
+            break
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.0, 1.5])

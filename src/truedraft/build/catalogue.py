@@ -54,7 +54,12 @@ class Kit:
 
     @cached_property
     def passes(self) -> PassCost:
-        """What the target's passes cost: as profiled, else what is usual on such a device."""
+        """What the target's passes cost: as profiled, else what is usual on such a device.
+
+        Nothing where a tree was asked for: it is filled, whatever that costs.
+        """
+        if self.options.tree is not None:
+            return FREE
         profile = self.options.profile
         if profile is not None:
             measured = Profile.load(Path(profile))
@@ -142,13 +147,12 @@ def doubts(kit: Kit) -> tuple[str, ...]:
 
 
 def _head(name: str, shape: Shape) -> Maker:
-    """A drafter on a trained head. Its trees stop by themselves where more does not pay, unless a size is asked for."""
+    """A drafter on a trained head. Its trees stop by themselves where more does not pay."""
 
     def make(kit: Kit) -> tuple[Drafter, Shape]:
         owner = owner_of(kit.target.model.config, kit.facts.tokenizer)
         folder = None if kit.options.head is None else Path(kit.options.head)
-        passes = kit.passes if kit.options.tree is None else FREE
-        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), passes=passes)
+        drafter = head_drafter(name, kit.target, owner=owner, folder=folder, law=_law(kit), passes=kit.passes)
         return drafter, Shape.chain(shape.depth) if rule_named(kit.options.rule).chains else shape
 
     return make

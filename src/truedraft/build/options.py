@@ -11,6 +11,7 @@ import torch
 
 from truedraft.build.catalogue import DRAFTERS
 from truedraft.core import Shape
+from truedraft.drafters import DEFAULT
 from truedraft.drafters.heads import HEADS
 from truedraft.errors import ParameterError
 from truedraft.targets.kernels import KERNELS
@@ -44,7 +45,7 @@ class Options:
     allow_pickle: run code or unpickle weights that come with a model.
     """
 
-    drafter: str = "ngram"
+    drafter: str = DEFAULT
     draft_model: str | Path | None = None
     translate: str | None = None
     draft_tokens: int | None = None

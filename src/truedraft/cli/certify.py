@@ -28,7 +28,7 @@ __all__ = ["certify"]
 
 def certify(
     model: opt.ModelName = DEFAULT,
-    drafter: opt.DrafterName = "ngram",
+    drafter: opt.DrafterName = opt.DEFAULT_DRAFTER,
     draft_model: opt.DraftModel = None,
     translate: opt.Translate = None,
     draft_tokens: opt.DraftTokens = None,

@@ -22,7 +22,7 @@ _HELP = "Type a message. /reset starts over, /exit or Ctrl-D leaves, Ctrl-C stop
 
 def chat(
     model: opt.ModelName = DEFAULT,
-    drafter: opt.DrafterName = "ngram",
+    drafter: opt.DrafterName = opt.DEFAULT_DRAFTER,
     draft_model: opt.DraftModel = None,
     translate: opt.Translate = None,
     draft_tokens: opt.DraftTokens = None,

@@ -35,7 +35,7 @@ _WARM_UP_TOKENS = 8
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
     model: opt.ModelName = DEFAULT,
-    drafter: opt.DrafterName = "ngram",
+    drafter: opt.DrafterName = opt.DEFAULT_DRAFTER,
     draft_model: opt.DraftModel = None,
     translate: opt.Translate = None,
     draft_tokens: opt.DraftTokens = None,

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from truedraft.drafters import DEFAULT as DEFAULT_DRAFTER
 from truedraft.drafters import NAMES
 
 __all__ = [
+    "DEFAULT_DRAFTER",
     "AllowPickle",
     "Attention",
     "Batch",

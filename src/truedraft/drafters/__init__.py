@@ -1,6 +1,6 @@
 """Whatever bets on the next tokens, one file a kind."""
 
-__all__ = ["NAMES"]
+__all__ = ["DEFAULT", "NAMES"]
 
 NAMES = (
     "none",
@@ -18,3 +18,6 @@ NAMES = (
     "mtp",
 )
 """What users call them, here for whoever only wants to know that; `build.catalogue` makes them."""
+
+DEFAULT = "cascade"
+"""What drafts where nothing else was asked for: it needs nothing, and stops by itself where it does not pay."""

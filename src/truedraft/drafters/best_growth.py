@@ -22,7 +22,10 @@ __all__ = ["UNPRICED", "BestGrowth", "Price"]
 
 @dataclass(frozen=True)
 class Price:
-    """What a tree costs a text: nodes, in the target's pass, and level, one more level of drafting, in such passes."""
+    """What a tree costs a text: nodes, in the target's pass, and level, one more level of drafting, in such passes.
+
+    A head's pass grows with the texts that share it as the target's does: a level is the same part at any batch.
+    """
 
     nodes: NodeCosts = NO_COST
     level: float = 0.0
@@ -33,8 +36,8 @@ class Price:
 
     @classmethod
     def among(cls, batch: int, passes: PassCost, level: float, context: float = 0) -> Price:
-        """Where so many texts share the passes: nodes fill them, and a level, in passes of one token, serves all."""
-        return cls(passes.among(batch, context), level / passes.of(batch, texts=batch, context=context))
+        """Where so many texts of so many tokens share the passes."""
+        return cls(passes.among(batch, context), level)
 
 
 UNPRICED = Price()
@@ -117,6 +120,11 @@ class BestGrowth(GrowingNodes):
     def _cost(self, nodes: int) -> float:
         """Of the round with so many nodes and the levels that there are, in passes without nodes."""
         return self._price.nodes[nodes] + self._price.level * self._levels
+
+    @property
+    def cost(self) -> float:
+        """Of a round with the tree as it is, in passes without nodes."""
+        return self._price.nodes[len(self._best())] + self._price.level * (self._levels - 1)
 
     def finish(self) -> tuple[Draft, tuple[int, ...]]:
         """The draft, and the number that each of its nodes had here."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from truedraft.drafters.growth import Growth, begin
 from truedraft.drafters.head_rows import HeadRow, Part, PassOfHeads
 from truedraft.drafters.laws import GreedySessions, keeps_order, law_for
 from truedraft.drafters.pass_cost import FREE, PassCost, mean_length
+from truedraft.drafters.rest import Rest
 from truedraft.errors import ParameterError
 from truedraft.nets.eagle1 import Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Net
@@ -72,6 +74,21 @@ class _Bet:
         return hidden
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Trees that the target is looking at, and the rest that learns from what it says."""
+
+    rest: Rest
+    growths: Mapping[Session, BestGrowth]
+
+    def settle(self, sessions: Sequence[Session], verdicts: Sequence[Verdict]) -> None:
+        emitted = [
+            len(verdict.tokens) for session, verdict in zip(sessions, verdicts, strict=True) if session in self.growths
+        ]
+        if emitted:
+            self.rest.settle(fmean(emitted), fmean(growth.cost for growth in self.growths.values()))
+
+
 class EagleDrafter:
     """`core.Drafter` by an EAGLE-1, EAGLE-3 or MTP head that `share`s the target's matrices; it takes the net over.
 
@@ -107,6 +124,8 @@ class EagleDrafter:
         self._limit, self._window = net.config.layer.max_position_embeddings, window
         self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._rows: dict[Session, HeadRow] = {}
+        self._rests: dict[int, Rest] = {}
+        self._asked: _Asked | None = None
 
     @torch.inference_mode()
     def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
@@ -118,10 +137,22 @@ class EagleDrafter:
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
                 ids = self._ids_for(session) if law is Law.CHOSEN else None
                 growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=price)
+        self._asked = self._asking(growths, price, len(sessions))
+        if self._asked is not None and self._asked.rest.takes():
+            self._asked = None
+            return [Draft.empty(session.root) for session in sessions]
         self._fill(growths)
         return [
             growths[session].finish()[0] if session in growths else Draft.empty(session.root) for session in sessions
         ]
+
+    def _asking(self, growths: Mapping[Session, Growth], price: Price, batch: int) -> _Asked | None:
+        """The trees, if they stop where they do not pay: then the head need not be asked in every round."""
+        trees = {session: growth for session, growth in growths.items() if isinstance(growth, BestGrowth)}
+        if not price.level or not trees or len(trees) < len(growths):
+            return None
+        rest = self._rests.setdefault(batch.bit_length(), Rest(price))
+        return _Asked(rest, trees)
 
     @torch.inference_mode()
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
@@ -143,6 +174,9 @@ class EagleDrafter:
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Take in the target's states of the root and the accepted path, whoever drafted it."""
+        if self._asked is not None:
+            self._asked.settle(sessions, verdicts)
+            self._asked = None
         for session, verdict, score in zip(sessions, verdicts, scores, strict=True):
             if score.features is None or session.finish is not None or len(session.tokens) > self._limit:
                 self._rows.pop(session, None)
