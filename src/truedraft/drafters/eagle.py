@@ -86,7 +86,8 @@ class _Asked:
             len(verdict.tokens) for session, verdict in zip(sessions, verdicts, strict=True) if session in self.growths
         ]
         if emitted:
-            self.rest.settle(fmean(emitted), fmean(growth.cost for growth in self.growths.values()))
+            cost = fmean(growth.cost for growth in self.growths.values())
+            self.rest.settle(fmean(emitted), cost, len(emitted))
 
 
 class EagleDrafter:

@@ -12,8 +12,8 @@ __all__ = ["Rest"]
 
 _USUAL = 0.5
 """A first bet is taken to be right so often before anything was seen."""
-_FADING = 0.2
-"""How much the latest round counts."""
+_FADING = 0.02
+"""How much a text's latest round counts. Little: a round emits one token or five, and a rest costs what it misses."""
 _LONGEST = 32
 
 
@@ -30,9 +30,9 @@ class Rest:
         self._left -= 1
         return self._left >= 0
 
-    def settle(self, tokens: float, cost: float) -> None:
+    def settle(self, tokens: float, cost: float, texts: int = 1) -> None:
         """A round with the head emitted so many tokens a text, and cost so many passes without nodes."""
-        self._yield += _FADING * (tokens / cost - self._yield)
+        self._yield += (1 - (1 - _FADING) ** texts) * (tokens / cost - self._yield)
         self._stretch()
 
     def _stretch(self) -> None:
