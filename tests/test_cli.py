@@ -8,6 +8,7 @@ import torch
 
 from tests.folders import folder
 from truedraft.cli import main
+from truedraft.drafters import DEFAULT
 from truedraft.targets import cached
 
 
@@ -109,7 +110,7 @@ def test_a_seed_repeats_a_sampled_text(capsys, model):
 def test_a_trace_is_a_header_and_a_line_a_round(capsys, model, tmp_path):
     report = generate(capsys, model, "--trace", tmp_path / "rounds.jsonl", "--temperature", "1", "--seed", "1")
     header, *rounds = map(json.loads, (tmp_path / "rounds.jsonl").read_text().splitlines())
-    assert header["trace"] == 1 and header["drafter"] == "ngram" and header["prompt_tokens"]
+    assert header["trace"] == 1 and header["drafter"] == DEFAULT and header["prompt_tokens"]
     assert len(rounds) == report["rounds"]
     assert sum(record["emitted"] for record in rounds) == len(report["token_ids"])
     for record in rounds:
@@ -188,8 +189,8 @@ MISTAKES = {
     "negative draft": (["--draft-tokens", "-2"], "draft_tokens"),
     "no threads": (["--threads", "0"], "threads"),
     "model drafter alone": (["--drafter", "model"], "draft_model"),
-    "draft model unused": (["--draft-model", "x"], "draft_model"),
-    "memory of no drafter's": (["--memory", "x.npz"], "memory"),
+    "draft model unused": (["--drafter", "ngram", "--draft-model", "x"], "draft_model"),
+    "memory of no drafter's": (["--drafter", "ngram", "--memory", "x.npz"], "memory"),
     "translating nothing": (["--translate", "text"], "draft_model"),
     "translating what": (["-d", "model", "--draft-model", "x", "--translate", "words"], "words"),
     "layers unknown": (["--drafter", "layer-skip"], "find-layers"),
