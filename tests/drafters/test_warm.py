@@ -131,6 +131,18 @@ def test_what_is_learned_outlives_the_drafter(tmp_path):
     assert again.bet(make([5]), Shape.chain(1)).draft.tree.tokens == (5, 1)
 
 
+def test_a_disk_that_is_full_at_the_end_costs_a_warning_and_no_text(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    table = CountTable(64, 9)
+    keeper = Keeper(table, tmp_path / "memory.npz", "me")
+    table.sightings += 1
+    monkeypatch.setattr(warm, "save_table", full)
+    with pytest.warns(UserWarning, match="memory.npz was not written: No space left"):
+        keeper.close()
+
+
 def test_without_a_path_nothing_is_learned_from_requests_nor_written(tmp_path, monkeypatch):
     shipping = tmp_path / "shipped.npz"
     save_table(CountTable(64, 10), shipping, owner=OWNER)

@@ -148,9 +148,15 @@ def parse_shape(draft_tokens: int | None, tree: str | int | None) -> Shape | Non
             f"tree is {tree!r}: expected children a level such as 3x2x1, or a number of nodes such as 16"
         )
     if len(numbers) == 1:
-        return Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
-    return Shape.tree(*numbers)
+        shape = Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
+    else:
+        shape = Shape.tree(*numbers)
+    if shape.nodes > _MOST_NODES:
+        raise ParameterError(f"tree is {tree!r}, {shape.nodes:,} nodes: expected at most {_MOST_NODES:,}")
+    return shape
 
 
 _DYNAMIC_DEPTH = 8
 _DYNAMIC_WIDTH = 4
+_MOST_NODES = 1024
+"""A tree that is asked for is filled: more nodes are a slip of the keyboard, which would take minutes a token."""

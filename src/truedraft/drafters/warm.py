@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
+import warnings
 import weakref
 from collections.abc import Mapping
 from importlib import resources
@@ -17,6 +19,7 @@ from truedraft.drafters.count_file import load_table, save_table
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
+from truedraft.errors import ParameterError
 
 __all__ = ["Keeper", "open_table", "owner_of", "recycling", "shipped"]
 
@@ -58,9 +61,12 @@ class Keeper:
             self.close()
 
     def close(self) -> None:
-        """Write the table if it has learned anything since."""
+        """Write the table if it has learned anything since. Where that fails it warns: no text is to be lost by it."""
         if self._table.sightings > self._written:
-            save_table(self._table, self._path, owner=self._owner)
+            try:
+                save_table(self._table, self._path, owner=self._owner)
+            except OSError as error:
+                warnings.warn(f"{self._path} was not written: {error.strerror}", stacklevel=2)
             self._written = self._table.sightings
 
 
@@ -80,8 +86,11 @@ def recycling(
 ) -> RecycleDrafter:
     """A recycling drafter for a model; with a path, one that learns from all requests and keeps what it learns there.
 
-    The file is written now and then, and when the drafter is gone or the program ends.
+    The file is written now and then, and when the drafter is gone or the program ends. Raises `ParameterError` if it
+    cannot be written.
     """
+    if path is not None:
+        _try_to_write(path)
     table = open_table(owner, vocabulary, path)
     if path is None:
         return RecycleDrafter(table, share=share, passes=passes)
@@ -89,3 +98,17 @@ def recycling(
     drafter = RecycleDrafter(table, share=True, keep=keeper.keep, passes=passes)
     weakref.finalize(drafter, keeper.close)
     return drafter
+
+
+def _try_to_write(path: Path) -> None:
+    """Find out before anything is computed, not when all is done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ParameterError(
+            f"memory is {str(path)!r}, and nothing can be written there ({error.strerror}): name a file of yours"
+        ) from error
+    if path.is_dir():
+        raise ParameterError(f"memory is {str(path)!r}, a folder: expected a file")
