@@ -262,3 +262,27 @@ def test_a_model_without_a_template_takes_raw_text_and_refuses_to_chat(capsys, t
 def test_low_precision_runs(capsys, model):
     assert generate(capsys, model, "--dtype", "bfloat16")["token_ids"]
     assert torch.get_default_dtype() is torch.float32
+
+
+OUTPUTS = {
+    "experiment": ["copy-vs-free", "--out", "{}"],
+    "experiment page": ["copy-vs-free", "--out", "{here}/fine", "--page", "{}/page.md"],
+    "find-layers": ["--out", "{}"],
+    "fill-memory": ["answers.jsonl", "--out", "{}"],
+    "profile": ["{}"],
+    "certify": ["--html", "{}"],
+    "data": ["prompts.jsonl", "--out", "{}"],
+    "train": ["medusa", "--data", "answers", "--out", "{}"],
+    "bench": ["--out", "{}", "--tasks", "copy", "--prompts", "1"],
+    "generate": ["hi", "--trace", "{}"],
+}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_a_place_where_nothing_can_be_written_is_refused_before_anything_is_computed(capsys, model, command, tmp_path):
+    """A file stands where a folder would have to be."""
+    (tmp_path / "file").write_text("")
+    place = tmp_path / "file" / "results"
+    arguments = [part.replace("{here}", str(tmp_path)).replace("{}", str(place)) for part in OUTPUTS[command]]
+    code, _, err = run(capsys, command.split(" ")[0], *arguments, "--model", model)
+    assert code == 2 and err.strip().count("\n") == 0 and "cannot write there" in err and str(place) in err

@@ -16,6 +16,7 @@ from truedraft.build import load
 from truedraft.certify.checks import Examination, examine, names
 from truedraft.certify.report import Certificate
 from truedraft.cli import options as opt
+from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError
 from truedraft.model import Model
@@ -60,6 +61,8 @@ def certify(
     for name, value, least in (("count", count, 1), ("tokens", tokens, 1), ("draws", draws, 100)):
         if value < least:
             raise ParameterError(f"{name} is {value}: expected at least {least}")
+    if html is not None:
+        require_file("html", html)
     fault = None if mutant is None else mutant_named(mutant)
     rows = read_prompts(prompts, limit=count)
     console = Console(stderr=json_, highlight=False)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from truedraft.build import load
 from truedraft.cli import options as opt
+from truedraft.cli.outputs import require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.models import DEFAULT
 from truedraft.training.answers import Task, statistics, write_answers
@@ -39,6 +40,7 @@ def data(
     strict: Annotated[bool, typer.Option("--strict", help="A broken row is an error.")] = False,
 ) -> int:
     """Have the model answer prompts; tokens, temperature and seed of every answer are kept."""
+    require_folder("out", out)
     console = Console(highlight=False)
     rows, broken = read_prompts(prompts, strict=strict, given=given)
     if broken.count:

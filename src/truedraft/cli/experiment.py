@@ -20,6 +20,7 @@ from truedraft.build import load
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of
 from truedraft.cli.measuring import Fleet, about, extras_of, measured, prompts_of, run, show, warnings_of
+from truedraft.cli.outputs import require_file, require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError, TruedraftError
 from truedraft.model import Model
@@ -57,6 +58,9 @@ def experiment(
     """Compare copying with free writing: no drafter, n-grams and a head, over batch sizes and temperatures."""
     if name != "copy-vs-free":
         raise ParameterError(f"experiment is {name!r}: expected copy-vs-free")
+    require_folder("out", out)
+    if page is not None:
+        require_file("page", page)
     console = Console(highlight=False)
     with RichProgress(console) as progress:
         plain = load(model, progress=progress, drafter="none", exact=exact, threads=threads, offline=offline)
@@ -112,7 +116,6 @@ def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out
     models = {name: fleet.model(Setting(name)) for name in drafters}
     with console.status("measuring the machine") as status:
         found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))
-    out.mkdir(parents=True, exist_ok=True)
     found.save(file)
     return found
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from truedraft.build import load
 from truedraft.cli import options as opt
+from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.count_file import save_table
 from truedraft.drafters.count_table import CountTable
@@ -40,6 +41,7 @@ def fill_memory(
     """Let a model read its own answers again and keep what it says, for --drafter recycle --memory FILE."""
     if rows < 4 or (most is not None and most < 1):
         raise ParameterError(f"rows is {rows} and most {most}: expected at least 4 and at least 1")
+    require_file("out", out)
     console = Console(stderr=True, highlight=False)
     exchanges = list(_read(answers, most, console))
     with RichProgress(console) as progress:

@@ -13,6 +13,7 @@ from rich.table import Table
 from truedraft.bench.tasks import read_prompts
 from truedraft.build import load
 from truedraft.cli import options as opt
+from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters import layer_search
 from truedraft.drafters.layer_search import Greedy, measure_costs
@@ -45,6 +46,8 @@ def find_layers(
     for name, value in (("count", count), ("tokens", tokens), ("least", least)):
         if value < 1:
             raise ParameterError(f"{name} is {value}: expected at least 1")
+    if out is not None:
+        require_file("out", out)
     console = Console(stderr=json_, highlight=False)
     with RichProgress(console) as progress:
         loaded = load(

@@ -15,6 +15,7 @@ from truedraft.build import load, redraft
 from truedraft.cli import options as opt
 from truedraft.cli.lists import integers_of, names_of
 from truedraft.cli.measuring import measured
+from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.models import DEFAULT
 from truedraft.planning.profile import Profile
@@ -43,6 +44,8 @@ def profile(
     json_: opt.Json = False,
 ) -> int:
     """Measure what a pass over n tokens costs here, what drafters cost, and where verification stops being free."""
+    if out is not None:
+        require_file("profile", out)
     grid = Grid(
         tuple(integers_of("contexts", contexts)),
         tuple(integers_of("batches", batches)),

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from truedraft.cli import options as opt
+from truedraft.cli.outputs import require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.layer_skip import parse_layers
 from truedraft.drafters.warm import owner_of
@@ -80,6 +81,8 @@ def train(
     offline: opt.Offline = False,
 ) -> int:
     """Train a drafter. Under torchrun every process takes its share of each step."""
+    if not dry_run:
+        require_folder("out", out)
     if threads is not None:
         torch.set_num_threads(threads)
     course = Course(
