@@ -18,6 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Each part of the package (a file or a folder) with those right below it. It may import these, and all below them.
 FOUNDATION = {
     "errors": "",
+    "outputs": "errors",
     "core": "errors",
     "noise": "core",
     "dice": "noise",
@@ -33,7 +34,7 @@ FOUNDATION = {
     "models": "errors",
     "targets": "core models",
     "nets": "core",
-    "drafters": "targets nets drawing",
+    "drafters": "targets nets drawing outputs",
     "training": "nets model targets",
     "planning": "core",
     "bench": "model planning",

@@ -16,11 +16,11 @@ from truedraft.build import load
 from truedraft.certify.checks import Examination, examine, names
 from truedraft.certify.report import Certificate
 from truedraft.cli import options as opt
-from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_file
 from truedraft.request import Parameters
 from truedraft.verify.mutants import mutant_named
 

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from truedraft.build import load
 from truedraft.cli import options as opt
-from truedraft.cli.outputs import require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_folder
 from truedraft.training.answers import Task, statistics, write_answers
 from truedraft.training.rows import read_prompts
 

@@ -20,11 +20,11 @@ from truedraft.build import load
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of
 from truedraft.cli.measuring import Fleet, about, extras_of, measured, prompts_of, run, show, warnings_of
-from truedraft.cli.outputs import require_file, require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError, TruedraftError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_file, require_folder
 from truedraft.planning.profile import Profile
 
 __all__ = ["experiment"]
@@ -138,7 +138,6 @@ def _write(report: Report, page: Path, out: Path, said: dict[str, Any]) -> None:
             name = f"copy-vs-free-{picture.stem.replace('.', '')}.png"
             shutil.copyfile(picture, folder / name)
             pictures[picture.stem] = f"pictures/{name}"
-        page.parent.mkdir(parents=True, exist_ok=True)
         text = findings(report, title="Copying and free writing", pictures=pictures, **said)
         page.write_text(text, "utf-8")
     except OSError as error:

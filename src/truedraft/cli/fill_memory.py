@@ -10,7 +10,6 @@ from rich.console import Console
 
 from truedraft.build import load
 from truedraft.cli import options as opt
-from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.count_file import save_table
 from truedraft.drafters.count_table import CountTable
@@ -18,6 +17,7 @@ from truedraft.drafters.replay import Exchange, ask_after_tokens, rare_contexts,
 from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_file
 from truedraft.training.rows import read_answers
 
 __all__ = ["fill_memory"]

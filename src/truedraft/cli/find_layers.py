@@ -13,7 +13,6 @@ from rich.table import Table
 from truedraft.bench.tasks import read_prompts
 from truedraft.build import load
 from truedraft.cli import options as opt
-from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters import layer_search
 from truedraft.drafters.layer_search import Greedy, measure_costs
@@ -22,6 +21,7 @@ from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_file
 from truedraft.targets.torch_target import TorchTarget
 
 __all__ = ["find_layers"]

@@ -15,9 +15,9 @@ from truedraft.build import load, redraft
 from truedraft.cli import options as opt
 from truedraft.cli.lists import integers_of, names_of
 from truedraft.cli.measuring import measured
-from truedraft.cli.outputs import require_file
 from truedraft.cli.progress import RichProgress
 from truedraft.models import DEFAULT
+from truedraft.outputs import require_file
 from truedraft.planning.profile import Profile
 
 __all__ = ["profile"]

@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from truedraft.cli import options as opt
-from truedraft.cli.outputs import require_folder
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.layer_skip import parse_layers
 from truedraft.drafters.warm import owner_of
@@ -24,6 +23,7 @@ from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT, resolve
 from truedraft.nets.eagle3 import usual_taps
 from truedraft.nets.medusa import MedusaNet
+from truedraft.outputs import require_folder
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.training.loop import Course, Report
 from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare

@@ -152,8 +152,10 @@ class EagleDrafter:
         trees = {session: growth for session, growth in growths.items() if isinstance(growth, BestGrowth)}
         if not price.level or not trees or len(trees) < len(growths):
             return None
-        rest = self._rests.setdefault(batch.bit_length(), Rest(price))
-        return _Asked(rest, trees)
+        size = batch.bit_length()
+        if size not in self._rests:
+            self._rests[size] = Rest(price)
+        return _Asked(self._rests[size], trees)
 
     @torch.inference_mode()
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:

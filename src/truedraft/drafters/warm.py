@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from truedraft.drafters.count_file import load_table, save_table
 from truedraft.drafters.count_table import CountTable
 from truedraft.drafters.pass_cost import USUAL, PassCost
 from truedraft.drafters.recycle import RecycleDrafter
-from truedraft.errors import ParameterError
+from truedraft.outputs import require_file
 
 __all__ = ["Keeper", "open_table", "owner_of", "recycling", "shipped"]
 
@@ -90,7 +89,7 @@ def recycling(
     cannot be written.
     """
     if path is not None:
-        _try_to_write(path)
+        require_file("memory", path)
     table = open_table(owner, vocabulary, path)
     if path is None:
         return RecycleDrafter(table, share=share, passes=passes)
@@ -98,17 +97,3 @@ def recycling(
     drafter = RecycleDrafter(table, share=True, keep=keeper.keep, passes=passes)
     weakref.finalize(drafter, keeper.close)
     return drafter
-
-
-def _try_to_write(path: Path) -> None:
-    """Find out before anything is computed, not when all is done."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise ParameterError(
-            f"memory is {str(path)!r}, and nothing can be written there ({error.strerror}): name a file of yours"
-        ) from error
-    if path.is_dir():
-        raise ParameterError(f"memory is {str(path)!r}, a folder: expected a file")
