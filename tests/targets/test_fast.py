@@ -18,7 +18,7 @@ from truedraft.targets.products import Trial
 
 ROUNDED = [name for name in KERNELS if name != "auto" and why_not(torch.zeros(1), KERNELS[name]) is None]
 needs_float16 = pytest.mark.skipif("float16" not in ROUNDED, reason="no products of float16 here")
-PACKS = Trial(exact_rows=1, rows=1, plain=2.0, packed=1.0)
+PACKS = Trial(exact_rows=1, plain=2.0, packed=1.0)
 FULL_SHAPE = {
     "hidden_size": 576,
     "intermediate_size": 1536,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -67,6 +67,11 @@ class Scoring:
     scale: float
     layout: Layout = PLAIN
     softcap: float | None = None
+
+    @cached_property
+    def factor(self) -> Tensor:
+        """The scale as a tensor of float32, which a number is made into at every use."""
+        return torch.tensor(self.scale, dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +178,7 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     used = shared * width
     rows = query.new_zeros(batch * groups, -(-used // layout.rows) * layout.rows, dim)
     by_node = (batch, groups, shared, width, -1)
-    torch.mul(query, scoring.scale, out=rows[:, :used].view(by_node))
+    torch.mul(query, scoring.factor, out=rows[:, :used].view(by_node))
     products = torch.bmm(rows, heads.keys.flatten(0, 1).transpose(1, 2))
     scores = products[:, :used].view(by_node)
     if scoring.softcap is not None:
@@ -185,8 +190,10 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     weights = torch.softmax(products, -1)
     for row, span in enumerate(trees):
         _to_slots(weights[:, :used].view(by_node)[row], span)
-    mixed = _mix(weights, heads.values.flatten(0, 1), layout.block)[:, :used].view(by_node)
-    return mixed.permute(0, 3, 1, 2, 4).reshape(batch, width, groups * shared, -1)
+    mixed = _mix(weights, heads.values.flatten(0, 1), layout.block)[:, :used]
+    if width > 1:
+        mixed = mixed.view(by_node).permute(0, 3, 1, 2, 4)
+    return mixed.reshape(batch, width, queries, -1)
 
 
 def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:

@@ -24,7 +24,7 @@ from truedraft.targets.kernels import KERNELS, Float16, MakeKernel, Packed, why_
 from truedraft.targets.lean import make_lean
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings
-from truedraft.targets.products import Form, Stopwatch, Trial, form_of, try_out
+from truedraft.targets.products import Form, Stopwatch, Trial, form_of, pad, try_out
 
 __all__ = ["Preparation", "prepare"]
 
@@ -78,13 +78,14 @@ def prepare(
     if obstacle is not None:
         return _unprepared(exact, obstacle)
     survey = _survey(model)
-    groups, trials = _tried(_formed(model, survey, weights), stopwatch or Stopwatch())
+    clock = stopwatch or Stopwatch()
+    groups, trials = _tried(_formed(model, survey, weights), clock)
     layout = None if exact is False else find_layout(survey.heads)
     obstacle = _why_not_exact(model, survey, trials, layout)
     if exact and obstacle is not None:
         return _unprepared(exact, obstacle)
     becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(groups, trials))
-    _replace(model, groups, trials, all_of_them=becomes_exact)
+    pad(_replace(model, groups, trials, all_of_them=becomes_exact), clock)
     if becomes_exact:
         even_activations(model)
     ragged = False
@@ -122,13 +123,16 @@ def _is_cheap(groups: _Groups, trials: dict[Form, Trial]) -> bool:
     return sum(trial.packed for trial in run) <= _TOLERATED * sum(min(trial.plain, trial.packed) for trial in run)
 
 
-def _replace(model: PreTrainedModel, groups: _Groups, trials: dict[Form, Trial], *, all_of_them: bool) -> None:
-    """Pack the layers that gain by it, or all."""
+def _replace(model: PreTrainedModel, groups: _Groups, trials: dict[Form, Trial], *, all_of_them: bool) -> list[Product]:
+    """Pack the layers that gain by it, or all; their products."""
+    products = []
     for form, group in groups:
         trial = trials[form]
         if all_of_them or trial.packed < trial.plain:
             weight, bias = joined(group)
-            pack(model, group, Product(weight, bias, rows=trial.rows, kernel=form.kernel))
+            products.append(Product(weight, bias, rows=trial.exact_rows or 1, kernel=form.kernel))
+            pack(model, group, products[-1])
+    return products
 
 
 # ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────

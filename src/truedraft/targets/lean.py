@@ -8,6 +8,7 @@ is reached without a look-up. This file knows the layers whose formulas these ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,22 +33,42 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """A norm's weight [D] and what keeps it from dividing by zero."""
+    """A norm's weight [D] times the root of D, and D times what keeps it from dividing by zero.
+
+    Both are tensors, because a number is made into one at every use.
+    """
 
     weight: Tensor
-    epsilon: float
+    epsilon: Tensor
 
     @classmethod
     def of(cls, norm: Any) -> _Norm:
-        return cls(norm.weight, norm.variance_epsilon)
+        size = norm.weight.numel()
+        return cls(norm.weight * math.sqrt(size), norm.weight.new_tensor(norm.variance_epsilon * size))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., D] over its root mean square (Zhang and Sennrich 2019), times the weight.
 
-        On a CPU PyTorch's own norm goes through float64 and takes twice the time, and its mean twice that of a sum.
+        On a CPU PyTorch's own norm goes through float64 and takes twice the time.
         """
-        scale = (x * x).sum(-1, keepdim=True).mul_(1 / x.shape[-1]).add_(self.epsilon).rsqrt_()
+        scale = (x * x).sum(-1, keepdim=True).add_(self.epsilon).rsqrt_()
         return (x * scale).mul_(self.weight)
+
+
+class _Rotation:
+    """The rotation of a pass as its layers want it, which the first of them makes for all."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+
+    def of(self, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [B, W, 1, D] of tables [B, W, D], the sines of the first half negative."""
+        if self._latest is None or self._latest[0] is not tables:
+            cos, sin = tables
+            half = sin.shape[-1] // 2
+            signed = torch.cat((sin[..., :half].neg(), sin[..., half:]), -1)
+            self._latest = tables, (cos.unsqueeze(2), signed.unsqueeze(2))
+        return self._latest[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,7 @@ class _Parts:
     """What a layer computes with, at hand: looking it up in modules and calling them takes as long as computing."""
 
     scoring: Scoring
+    rotation: _Rotation
     before_attention: _Norm
     projections: Callable[[Tensor], Tensor]
     head_norms: tuple[_Norm, _Norm] | None
@@ -68,13 +90,14 @@ class _Parts:
     down: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, layer: Any, layout: Layout) -> _Parts:
+    def of(cls, layer: Any, layout: Layout, rotation: _Rotation) -> _Parts:
         attention, mlp = layer.self_attn, layer.mlp
         dim = attention.head_dim
         layers = (attention.q_proj, attention.k_proj, attention.v_proj)
         norms = (_Norm.of(attention.q_norm), _Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
         return cls(
             scoring=Scoring(attention.scaling, layout),
+            rotation=rotation,
             before_attention=_Norm.of(layer.input_layernorm),
             projections=as_one(*layers),
             head_norms=norms,
@@ -84,7 +107,7 @@ class _Parts:
             output=as_one(attention.o_proj),
             before_mlp=_Norm.of(layer.post_attention_layernorm),
             gate_up=as_one(mlp.gate_proj, mlp.up_proj),
-            activation=mlp.act_fn,
+            activation=mlp.act_fn.forward,
             down=as_one(mlp.down_proj),
         )
 
@@ -115,7 +138,8 @@ class _Lean(nn.Module):
             )
             return result
         parts = self.parts
-        query, keys, values = _projected(parts, parts.before_attention(hidden_states), position_embeddings)
+        rotation = parts.rotation.of(position_embeddings)
+        query, keys, values = _projected(parts, parts.before_attention(hidden_states), rotation)
         keys, values = cache.update(keys, values, self.self_attn.layer_idx)
         if what.is_ragged:
             query = _spread(query, what)
@@ -140,25 +164,26 @@ def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tup
 
     Source: Su et al. 2021, "RoFormer", in the layout of two halves.
     """
-    queries, turned = parts.queries, parts.queries + parts.groups
+    sizes = parts.queries, parts.groups
     heads = parts.projections(x).view(*x.shape[:-1], -1, parts.dim)
-    turning, values = heads[:, :, :turned], heads[:, :, turned:]
+    turning, values = heads.split_with_sizes((sum(sizes), parts.groups), 2)
     if parts.head_norms is not None:
-        of_query, of_key = parts.head_norms
-        turning = torch.cat([of_query(turning[:, :, :queries]), of_key(turning[:, :, queries:])], 2)
-    cos, sin = (part.unsqueeze(2) for part in rotation)
-    half = parts.dim // 2
-    across = torch.cat((turning[..., half:].neg(), turning[..., :half]), -1)
+        pairs = zip(parts.head_norms, turning.split_with_sizes(sizes, 2), strict=True)
+        turning = torch.cat([norm(part) for norm, part in pairs], 2)
+    cos, sin = rotation
+    across = turning.roll(parts.dim // 2, -1)
     rotated = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
-    return rotated[:, :queries], rotated[:, queries:], values.transpose(1, 2)
+    query, keys = rotated.split_with_sizes(sizes, 1)
+    return query, keys, values.transpose(1, 2)
 
 
 def make_lean(model: Any, layout: Layout) -> bool:
     """Make the layers of known classes lean, in place, with attention of this layout; whether these are all layers."""
     layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
+    rotation = _Rotation()
     lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
     for layer in layers:
         layer.__class__ = lean[type(layer)]
-        layer.parts = _Parts.of(layer, layout)
+        layer.parts = _Parts.of(layer, layout, rotation)
     depth: int = model.config.get_text_config(decoder=True).num_hidden_layers
     return len(layers) == depth

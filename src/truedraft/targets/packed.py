@@ -22,27 +22,37 @@ Linear = nn.Linear | Conv1D
 
 
 class Product:
-    """x W^T + b with W [out, in] packed. It is immutable, and computes at least `rows` rows, padding with zeros.
+    """x W^T + b with W [out, in] packed, always of at least `rows` rows: some kernels sum fewer in another order.
 
-    Some kernels sum a row in another order, or are slower, when they are given fewer rows.
+    Numbers are immutable; `pad_to` has more rows computed, where that is faster.
     """
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None = None, *, rows: int = 1, kernel: MakeKernel = Packed
     ) -> None:
         self.outputs, self.inputs = weight.shape
+        self.dtype = weight.dtype
         self._kernel = kernel(weight)
         self.bias = None if bias is None else bias.detach()
-        self.rows = rows
+        self.rows = self._least = rows
         self.latest: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
         count = x.numel() // self.inputs
         if 0 < count < self.rows:
-            padded = nn.functional.pad(x.reshape(count, self.inputs), (0, 0, 0, self.rows - count))
+            padded = self._padded(x.reshape(count, self.inputs), count)
             return self._multiply(padded)[:count].view(*x.shape[:-1], self.outputs)
         return self._multiply(x)
+
+    def pad_to(self, rows: int) -> None:
+        """Compute at least so many rows, and never fewer than at first."""
+        self.rows = max(rows, self._least)
+
+    def _padded(self, x: Tensor, count: int) -> Tensor:
+        if count == 1:  # what else is computed does not matter, and copies of itself are made soonest
+            return x.expand(self.rows, -1).contiguous()
+        return nn.functional.pad(x, (0, 0, 0, self.rows - count))
 
     def _multiply(self, x: Tensor) -> Tensor:
         return self._kernel.multiply(x, self.bias)

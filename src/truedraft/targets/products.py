@@ -5,9 +5,11 @@ This file knows layers and clocks, no models.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,15 +19,15 @@ from truedraft.targets.exact import least_rows
 from truedraft.targets.kernels import MakeKernel, Packed
 from truedraft.targets.packed import Linear, Product, joined
 
-__all__ = ["Form", "Stopwatch", "Trial", "form_of", "try_out"]
+__all__ = ["Form", "Stopwatch", "Trial", "form_of", "pad", "try_out"]
 
 _WIDTHS = (1, 8)
 """Tokens of the passes that a layer has to be fast for."""
-_PADDED = (1, 2, 4)
-"""Rows that a single one may be padded to, where more rows take less time."""
-_WORTH = 0.9
-"""Padding has to bring the time of a single row down to this part, because it is work of its own."""
+_PADDED = (1, 4)
+"""Rows that a single one may be padded to: oneDNN is faster with four, FBGEMM slower."""
 _REPEATS = 3
+_ROUNDS = 9
+_PATIENCE = 1.0  # seconds, after which fewer rounds have to do
 _CACHE = 16_000_000  # numbers read between two measurements, so that a weight comes from memory as in a real pass
 
 
@@ -44,13 +46,11 @@ class Form:
 class Trial:
     """A product, tried.
 
-    exact_rows: the fewest rows with which it is exact, None if it never is. rows: what it should be given at least,
-    which may be more, because that can be faster. plain, packed: seconds of the usual passes either way; plain is
-    infinite where weights are to be rounded, which those of the layers as they are would not be.
+    exact_rows: the fewest rows with which it is exact, None if it never is. plain, packed: seconds of the usual passes
+    either way; plain is infinite where weights are to be rounded, which those of the layers as they are would not be.
     """
 
     exact_rows: int | None
-    rows: int
     plain: float
     packed: float
 
@@ -79,6 +79,19 @@ class Stopwatch:
             seconds = min(seconds, self._clock() - start)
         return seconds
 
+    def fastest(self, arms: Mapping[int, Callable[[], object]]) -> int:
+        """The arm with the least median of some rounds in which all take turns."""
+        seconds: dict[int, list[float]] = {arm: [] for arm in arms}
+        begun = self._clock()
+        for _ in range(_ROUNDS):
+            for arm, run in arms.items():
+                start = self._clock()
+                run()
+                seconds[arm].append(self._clock() - start)
+            if self._clock() - begun > _PATIENCE:
+                break
+        return min(arms, key=lambda arm: statistics.median(seconds[arm]))
+
 
 @torch.inference_mode()
 def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
@@ -97,12 +110,27 @@ def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
         x = torch.randn(width, product.inputs).to(weight.dtype)
         return stopwatch.best(lambda: multiply(x))
 
-    paddings = [rows for rows in _PADDED if rows >= (exact_rows or 1)] or [exact_rows or 1]
-    packed = {rows: seconds(product, rows) for rows in {*paddings, *_WIDTHS}}
-    rows = min(paddings, key=lambda rows: packed[rows] * (_WORTH if rows == paddings[0] else 1))
     return Trial(
         exact_rows,
-        rows,
         plain=float("inf") if form.rounds else sum(seconds(plain, width) for width in _WIDTHS),
-        packed=sum(packed[max(width, rows)] for width in _WIDTHS),
+        packed=sum(seconds(product, max(width, exact_rows or 1)) for width in _WIDTHS),
     )
+
+
+@torch.inference_mode()
+def pad(products: Sequence[Product], stopwatch: Stopwatch) -> None:
+    """Have products pad a single row where that makes a pass through all of them faster.
+
+    All are asked together: of a single one the clock is too rough to tell, and its weight would have to be driven out
+    of the processor's caches, which here the others do.
+    """
+    inputs = [torch.ones(1, product.inputs, dtype=product.dtype) for product in products]
+
+    def run(rows: int) -> None:
+        for product, x in zip(products, inputs, strict=True):
+            product.pad_to(rows)
+            product(x)
+
+    rows = stopwatch.fastest({rows: partial(run, rows) for rows in _PADDED})
+    for product in products:
+        product.pad_to(rows)
