@@ -9,6 +9,11 @@ settings.register_profile("truedraft", deadline=None, derandomize=True, print_bl
 settings.load_profile("truedraft")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first: processes that share the tests then end at about the same time."""
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("slow", "real"))))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a `real` test where its weights are missing, rather than fetch them in its middle."""
     if item.get_closest_marker("real") and (missing := reason_without_weights()):

@@ -95,20 +95,21 @@ class Rows:
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
         self._keys: list[Hashable] = []
+        self._places: dict[Hashable, int] = {}
         self.held: list[Row] = []
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._keys
+        return key in self._places
 
     def index(self, key: Hashable) -> int:
         """The row of a key that has one."""
-        return self._keys.index(key)
+        return self._places[key]
 
     def __getitem__(self, key: Hashable) -> Row:
-        return self.held[self._keys.index(key)]
+        return self.held[self._places[key]]
 
     @property
     def needed(self) -> int:
@@ -129,6 +130,7 @@ class Rows:
 
     def take(self, key: Hashable) -> None:
         """Give the first free row to a key."""
+        self._places[key] = len(self._keys)
         self._keys.append(key)
 
     def recall(self, key: Hashable, tokens: Sequence[int]) -> int:
@@ -156,12 +158,13 @@ class Rows:
 
     def free(self, key: Hashable) -> None:
         """Take a key's row out of use."""
-        index, last = self.index(key), len(self) - 1
+        index, last = self._places.pop(key), len(self) - 1
         self.held[index].forget(0)
         self.held[index].reserved = 0
         if index != last:
             self._swap(index, last)
-            self._keys[index] = self._keys[last]
+            moved = self._keys[index] = self._keys[last]
+            self._places[moved] = index
         del self._keys[last]
 
     def forget(self) -> None:
