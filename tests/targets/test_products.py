@@ -35,14 +35,14 @@ class World:
         return try_out(form_of(layers), layers, Stopwatch(lambda: self.now))
 
 
-def test_both_ways_are_measured_at_one_and_at_eight_tokens(monkeypatch):
+def test_both_ways_are_measured_at_the_widths_of_drafts(monkeypatch):
     world = World(monkeypatch, plain=1.0, packed=lambda rows: 10.0 + rows)
     trial = world.try_out(nn.Linear(4, 4), nn.Linear(4, 2))
-    assert trial.plain == 4.0  # two layers, two widths
-    assert trial.packed == 11.0 + 18.0
+    assert trial.plain == 8.0  # two layers, four widths
+    assert trial.packed == 11.0 + 12.0 + 14.0 + 18.0
 
 
-@pytest.mark.parametrize(("exact_rows", "packed"), [(1, 1 + 8), (2, 2 + 8), (16, 16 + 16), (None, 1 + 8)])
+@pytest.mark.parametrize(("exact_rows", "packed"), [(1, 15), (2, 16), (16, 64), (None, 15)])
 def test_never_fewer_rows_than_are_exact(monkeypatch, exact_rows, packed):
     world = World(monkeypatch, plain=1.0, packed=lambda rows: float(rows), exact_rows=exact_rows)
     assert world.try_out(nn.Linear(4, 4)).packed == packed

@@ -21,14 +21,15 @@ from truedraft.targets.packed import Linear, Product, joined
 
 __all__ = ["Form", "Stopwatch", "Trial", "form_of", "pad", "try_out"]
 
-_WIDTHS = (1, 8)
-"""Tokens of the passes that a layer has to be fast for."""
+_WIDTHS = (1, 2, 4, 8)
+"""Tokens of the passes that a layer has to be fast for: MKL is quick with one, and slowest with two."""
 _PADDED = (1, 4)
 """Rows that a single one may be padded to: oneDNN is faster with four, FBGEMM slower."""
 _REPEATS = 3
-_ROUNDS = 9
+_ROUNDS = 15
 _PATIENCE = 1.0  # seconds, after which fewer rounds have to do
 _CACHE = 16_000_000  # numbers read between two measurements, so that a weight comes from memory as in a real pass
+_SMALL = 500_000  # bytes of a weight that may well stay in the processor's caches
 
 
 @dataclass(frozen=True)
@@ -63,34 +64,35 @@ def form_of(group: Sequence[Linear], kernel: MakeKernel = Packed, *, rounds: boo
 
 
 class Stopwatch:
-    """Measures what runs once in a pass, with its weight out of the processor's caches."""
+    """Measures what runs once in a pass."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._other = torch.ones(_CACHE)
 
-    def best(self, run: Callable[[], object]) -> float:
-        """Seconds of the best of a few runs."""
+    def best(self, run: Callable[[], object], *, cold: bool = True) -> float:
+        """Seconds of the best of a few runs. cold: what it reads comes from memory."""
         seconds = float("inf")
         for _ in range(_REPEATS):
-            self._other.sum()
-            start = self._clock()
-            run()
-            seconds = min(seconds, self._clock() - start)
+            if cold:
+                self._other.sum()
+            seconds = min(seconds, self._seconds(run))
         return seconds
 
     def fastest(self, arms: Mapping[int, Callable[[], object]]) -> int:
-        """The arm with the least median of some rounds in which all take turns."""
-        seconds: dict[int, list[float]] = {arm: [] for arm in arms}
+        """The arm that takes least, in the median of rounds in which all take turns: noise meets all of them."""
+        rounds: list[dict[int, float]] = []
         begun = self._clock()
         for _ in range(_ROUNDS):
-            for arm, run in arms.items():
-                start = self._clock()
-                run()
-                seconds[arm].append(self._clock() - start)
+            rounds.append({arm: self._seconds(run) for arm, run in arms.items()})
             if self._clock() - begun > _PATIENCE:
                 break
-        return min(arms, key=lambda arm: statistics.median(seconds[arm]))
+        return min(arms, key=lambda arm: statistics.median(seconds[arm] / sum(seconds.values()) for seconds in rounds))
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        start = self._clock()
+        run()
+        return self._clock() - start
 
 
 @torch.inference_mode()
@@ -108,7 +110,7 @@ def try_out(form: Form, group: Sequence[Linear], stopwatch: Stopwatch) -> Trial:
 
     def seconds(multiply: Callable[[Tensor], object], width: int) -> float:
         x = torch.randn(width, product.inputs).to(weight.dtype)
-        return stopwatch.best(lambda: multiply(x))
+        return stopwatch.best(lambda: multiply(x), cold=weight.nbytes > _SMALL)
 
     return Trial(
         exact_rows,
@@ -124,6 +126,8 @@ def pad(products: Sequence[Product], stopwatch: Stopwatch) -> None:
     All are asked together: of a single one the clock is too rough to tell, and its weight would have to be driven out
     of the processor's caches, which here the others do.
     """
+    if not products:
+        return
     inputs = [torch.ones(1, product.inputs, dtype=product.dtype) for product in products]
 
     def run(rows: int) -> None:
