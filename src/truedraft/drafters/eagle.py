@@ -97,8 +97,8 @@ class EagleDrafter:
     chains are SAMPLED, trees with a branching GREEDY_DRAFT, and trees without one are the likeliest nodes, CHOSEN.
     COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`. passes, level:
     what the target's cost, and a level of drafting in passes of one token; they limit trees of the likeliest nodes.
-    window: of a longer text that the head meets, it reads the last so many states. Heads are seldom trained on longer
-    ones, what is nearer says more of the next tokens, and reading takes time. None is no limit.
+    window: of a longer text that the head meets, it reads the last so many states, as what is nearer says more of the
+    next tokens, and reading 1,000 takes two passes of the target. None is no limit.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class EagleDrafter:
         confidence: float = 0.0,
         passes: PassCost = FREE,
         level: float = 0.0,
-        window: int | None = 1024,
+        window: int | None = 512,
     ) -> None:
         if not 0 <= confidence < 1:
             raise ParameterError(f"confidence is {confidence}: expected a probability below 1")

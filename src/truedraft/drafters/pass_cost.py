@@ -150,10 +150,10 @@ USUAL = _on_cpu(1.0, (1, 0.019), (8, 0.055))
 
 ON_CPU: Mapping[str, PassCost] = {
     "auto": USUAL,
-    "float16": _on_cpu(1.9, (1, 0.05), (8, 0.11)),
-    "bfloat16": _on_cpu(1.2, (1, 0.037), (8, 0.049)),
-    "int8": _on_cpu(1.5, (1, 0.09)),
-    "int4": _on_cpu(1.8, (1, 0.065), (8, 0.13)),
+    "float16": _on_cpu(1.9, (1, 0.06), (8, 0.12)),
+    "bfloat16": _on_cpu(1.25, (1, 0.02), (8, 0.045)),
+    "int8": _on_cpu(1.6, (1, 0.12)),
+    "int4": _on_cpu(1.9, (1, 0.075), (8, 0.13)),
 }
 """By the kind of its weights: a pass that reads less has less to hide arithmetic behind."""
 
