@@ -11,7 +11,7 @@ settings.load_profile("truedraft")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first: processes that share the tests then end at about the same time."""
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("slow", "real"))))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -275,10 +275,8 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
 
 def _copied(processors: tuple[Processor, ...]) -> tuple[Processor, ...]:
     """Deep copies, so that what a rejected token did to a processor's state dies with the copy."""
-    if not processors:
-        return ()  # at every draw of nearly every user
     try:
-        return copy.deepcopy(processors)
+        return copy.deepcopy(processors) if processors else ()
     except Exception as error:
         names = ", ".join(type(processor).__name__ for processor in processors)
         raise ParameterError(

@@ -7,7 +7,7 @@ from tests.targets.reference import text
 from tests.tiny import FAMILIES, tiny_model
 from truedraft.targets.attention import PLAIN, register
 from truedraft.targets.cached import CachedModel, Nodes
-from truedraft.targets.lean import make_lean
+from truedraft.targets.lean import _Rotation, make_lean
 
 LEAN = {"llama", "mistral", "qwen2", "qwen3"}
 
@@ -69,3 +69,13 @@ def test_every_part_of_a_layer_counts():
 def _logits(cached):
     cached.read("a", text(9))
     return cached.extend(["a"], [Nodes.chain([4])])[0].logits
+
+
+def test_the_rotation_of_a_pass_is_made_once_and_never_another_passes():
+    rotation = _Rotation()
+    one, other = ((torch.randn(1, 3, 8), torch.randn(1, 3, 8)) for _ in range(2))
+    cos, sin = rotation.of(one)
+    assert rotation.of(one)[0] is cos and rotation.of(one)[1] is sin
+    assert torch.equal(sin[:, :, 0], torch.cat((-one[1][..., :4], one[1][..., 4:]), -1))
+    assert torch.equal(rotation.of(other)[0][:, :, 0], other[0])
+    assert torch.equal(rotation.of(one)[0][:, :, 0], one[0])

@@ -43,8 +43,8 @@ class _Norm:
 
     @classmethod
     def of(cls, norm: Any) -> _Norm:
-        size = norm.weight.numel()
-        return cls(norm.weight * math.sqrt(size), norm.weight.new_tensor(norm.variance_epsilon * size))
+        weight, size = norm.weight.detach(), norm.weight.numel()
+        return cls(weight * math.sqrt(size), weight.new_tensor(norm.variance_epsilon * size))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., D] over its root mean square (Zhang and Sennrich 2019), times the weight.
@@ -63,12 +63,13 @@ class _Rotation:
 
     def of(self, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Cosines and sines [B, W, 1, D] of tables [B, W, D], the sines of the first half negative."""
-        if self._latest is None or self._latest[0] is not tables:
+        latest = self._latest  # read once: another thread may be in another pass
+        if latest is None or latest[0] is not tables:
             cos, sin = tables
             half = sin.shape[-1] // 2
             signed = torch.cat((sin[..., :half].neg(), sin[..., half:]), -1)
-            self._latest = tables, (cos.unsqueeze(2), signed.unsqueeze(2))
-        return self._latest[1]
+            latest = self._latest = tables, (cos.unsqueeze(2), signed.unsqueeze(2))
+        return latest[1]
 
 
 @dataclass(frozen=True, slots=True)
