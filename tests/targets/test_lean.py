@@ -7,7 +7,7 @@ from tests.targets.reference import text
 from tests.tiny import FAMILIES, tiny_model
 from truedraft.targets.attention import PLAIN, register
 from truedraft.targets.cached import CachedModel, Nodes
-from truedraft.targets.lean import _Rotation, make_lean
+from truedraft.targets.lean import Rotation, make_lean
 
 LEAN = {"llama", "mistral", "qwen2", "qwen3"}
 
@@ -72,7 +72,7 @@ def _logits(cached):
 
 
 def test_the_rotation_of_a_pass_is_made_once_and_never_another_passes():
-    rotation = _Rotation()
+    rotation = Rotation()
     one, other = ((torch.randn(1, 3, 8), torch.randn(1, 3, 8)) for _ in range(2))
     cos, sin = rotation.of(one)
     assert rotation.of(one)[0] is cos and rotation.of(one)[1] is sin

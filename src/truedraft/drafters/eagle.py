@@ -98,7 +98,7 @@ class EagleDrafter:
     COUPLED shares the noise of the session's dice with the coupled rule. confidence: see `growth.begin`. passes, level:
     what the target's cost, and a level of drafting in passes of one token; they limit trees of the likeliest nodes.
     window: of a longer text that the head meets, it reads the last so many states, as what is nearer says more of the
-    next tokens, and reading 1,000 takes two passes of the target. None is no limit.
+    next tokens, and reading 1,000 takes two or three passes of the target. None is no limit.
     """
 
     def __init__(

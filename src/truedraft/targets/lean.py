@@ -20,7 +20,7 @@ from truedraft.targets.attention import Heads, Layout, Scoring, attend
 from truedraft.targets.packed import as_one
 from truedraft.targets.passes import Pass, current
 
-__all__ = ["make_lean"]
+__all__ = ["Rotation", "make_lean"]
 
 _KNOWN = {
     "transformers.models.llama.modeling_llama.LlamaDecoderLayer",
@@ -55,7 +55,7 @@ class _Norm:
         return (x * scale).mul_(self.weight)
 
 
-class _Rotation:
+class Rotation:
     """The rotation of a pass as its layers want it, which the first of them makes for all."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Parts:
     """What a layer computes with, at hand: looking it up in modules and calling them takes as long as computing."""
 
     scoring: Scoring
-    rotation: _Rotation
+    rotation: Rotation
     before_attention: _Norm
     projections: Callable[[Tensor], Tensor]
     head_norms: tuple[_Norm, _Norm] | None
@@ -91,7 +91,7 @@ class _Parts:
     down: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, layer: Any, layout: Layout, rotation: _Rotation) -> _Parts:
+    def of(cls, layer: Any, layout: Layout, rotation: Rotation) -> _Parts:
         attention, mlp = layer.self_attn, layer.mlp
         dim = attention.head_dim
         layers = (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -181,7 +181,7 @@ def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tup
 def make_lean(model: Any, layout: Layout) -> bool:
     """Make the layers of known classes lean, in place, with attention of this layout; whether these are all layers."""
     layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
-    rotation = _Rotation()
+    rotation = Rotation()
     lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
     for layer in layers:
         layer.__class__ = lean[type(layer)]

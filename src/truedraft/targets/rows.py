@@ -94,12 +94,11 @@ class Rows:
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
-        self._keys: list[Hashable] = []
         self._places: dict[Hashable, int] = {}
         self.held: list[Row] = []
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._places)
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._places
@@ -130,8 +129,7 @@ class Rows:
 
     def take(self, key: Hashable) -> None:
         """Give the first free row to a key."""
-        self._places[key] = len(self._keys)
-        self._keys.append(key)
+        self._places[key] = len(self)
 
     def recall(self, key: Hashable, tokens: Sequence[int]) -> int:
         """Commit as many of `tokens` as some row holds already; returns how many that are."""
@@ -158,14 +156,14 @@ class Rows:
 
     def free(self, key: Hashable) -> None:
         """Take a key's row out of use."""
-        index, last = self._places.pop(key), len(self) - 1
+        index = self._places.pop(key)
+        last = len(self)
         self.held[index].forget(0)
         self.held[index].reserved = 0
         if index != last:
             self._swap(index, last)
-            moved = self._keys[index] = self._keys[last]
+            moved = next(key for key, place in self._places.items() if place == last)
             self._places[moved] = index
-        del self._keys[last]
 
     def forget(self) -> None:
         """Drop what the rows that are not in use still hold."""
