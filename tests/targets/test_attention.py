@@ -108,6 +108,20 @@ def test_a_single_node_needs_no_mask():
         assert largest_error(output, textbook(heads, 0.3), spans) < 1e-5
 
 
+@pytest.mark.parametrize("behind", [0, 1, 2, 3, 30])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_single_nodes_queries_are_read_where_they_lie(layout, behind):
+    """Rows to spare are what lies behind the queries: whatever that is, and where memory ends there are none."""
+    spans = spans_of([(40, (-1,), 1)])
+    heads = heads_for(spans, (6, 2, 8))
+    memory = torch.full((6 + behind, 8), torch.nan)
+    memory[:6] = heads.query[0, :, 0]
+    query = memory[None, None].transpose(1, 2)[:, :6]
+    assert query.untyped_storage().nbytes() == memory.nbytes
+    output = attend(Heads(query, heads.keys, heads.values), Scoring(0.3, layout), spans=spans)
+    assert torch.equal(output, attend(Heads(heads.query, heads.keys, heads.values), Scoring(0.3, layout), spans=spans))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_keys_and_values_are_left_as_they_were(layout):
     rng = random.Random(1)

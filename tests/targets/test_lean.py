@@ -7,7 +7,10 @@ from tests.targets.reference import text
 from tests.tiny import FAMILIES, tiny_model
 from truedraft.targets.attention import PLAIN, register
 from truedraft.targets.cached import CachedModel, Nodes
+from truedraft.targets.kernels import why_not
 from truedraft.targets.lean import Rotation, make_lean
+from truedraft.targets.packed import Product, joined, linears, pack, siblings
+from truedraft.targets.stack import EarlyExit
 
 LEAN = {"llama", "mistral", "qwen2", "qwen3"}
 
@@ -53,6 +56,35 @@ def test_a_pass_without_our_cache_is_transformers_own(family):
     lean.set_attn_implementation("eager")
     ids = torch.tensor([text(12)])
     assert torch.equal(lean(ids, use_cache=False).logits, plain(ids, use_cache=False).logits)
+
+
+@pytest.mark.skipif(why_not(torch.zeros(1)) is not None, reason="no packed products here")
+@pytest.mark.parametrize("nodes", [Nodes.chain([7]), Nodes.chain([7, 8]), Nodes((7, 8, 9), (-1, 0, 0))])
+@torch.inference_mode()
+def test_rows_to_spare_are_nobodys(nodes):
+    """Products that compute at least five rows: layers hand on five, and what comes out are the nodes, whole or cut."""
+    taps = (0, 1, 3)
+    few, many = (_packed(rows) for rows in (1, 5))
+    seen = []
+    many.model.model.layers[1].register_forward_hook(lambda layer, inputs, output: seen.append(output.shape))
+    for model in (few, many):
+        model.read("a", text(21))
+    expected, found = few.extend(["a"], [nodes], taps)[0], many.extend(["a"], [nodes], taps)[0]
+    assert seen[-1] == (1, 5, few.hidden_size)
+    assert found.logits.shape == expected.logits.shape and found.features.shape == expected.features.shape
+    assert torch.allclose(found.logits, expected.logits, atol=1e-5)
+    assert torch.allclose(found.features, expected.features, atol=1e-5)
+    early = EarlyExit(many, 2)
+    early.catch_up("a", text(21))
+    assert early.extend(["a"], [nodes])[0].logits.shape == expected.logits.shape
+
+
+def _packed(rows):
+    model = tiny_model("llama")
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    for group in siblings(model, linears(model), lambda: model(ids, use_cache=False)):
+        pack(model, group, Product(*joined(group), rows=rows))
+    return CachedModel(_made_lean(model)[0], ragged=True)
 
 
 def test_every_part_of_a_layer_counts():

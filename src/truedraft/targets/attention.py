@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from truedraft.targets.passes import Span, ancestors, current
 __all__ = ["PLAIN", "Heads", "Layout", "Scoring", "attend", "register"]
 
 _LEAST_COLUMNS = 32  # sums over a few columns are special to libraries
+_NOTHING = torch.zeros(())  # what products are added to, times 0
 _TILE = 64  # new nodes at a time: the scores of more of them outgrow the processor's caches
 
 
@@ -67,11 +68,6 @@ class Scoring:
     scale: float
     layout: Layout = PLAIN
     softcap: float | None = None
-
-    @cached_property
-    def factor(self) -> Tensor:
-        """The scale as a tensor of float32, which a number is made into at every use."""
-        return torch.tensor(self.scale, dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,15 +167,14 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     """Attention [B, W, H, E] of all nodes in two products a key head."""
     layout = scoring.layout
     heads = heads.widened(_LEAST_COLUMNS) if layout.exact else heads
-    batch, queries, width, dim = heads.query.shape
+    batch, queries, width, _ = heads.query.shape
     groups = heads.keys.shape[1]
     shared = queries // groups
-    query = heads.query.view(batch, groups, shared, width, dim)
     used = shared * width
-    rows = query.new_zeros(batch * groups, -(-used // layout.rows) * layout.rows, dim)
     by_node = (batch, groups, shared, width, -1)
-    torch.mul(query, scoring.factor, out=rows[:, :used].view(by_node))
-    products = torch.bmm(rows, heads.keys.flatten(0, 1).transpose(1, 2))
+    rows = _rows(heads.query, by_node, -(-used // layout.rows) * layout.rows)
+    keys = heads.keys.flatten(0, 1).transpose(1, 2)
+    products = torch.baddbmm(_NOTHING, rows, keys, beta=0, alpha=scoring.scale)
     scores = products[:, :used].view(by_node)
     if scoring.softcap is not None:
         scores.copy_(torch.tanh(scores / scoring.softcap) * scoring.softcap)
@@ -194,6 +189,22 @@ def _grouped(heads: Heads, scoring: Scoring, *, trees: Sequence[Span] = ()) -> T
     if width > 1:
         mixed = mixed.view(by_node).permute(0, 3, 1, 2, 4)
     return mixed.reshape(batch, width, queries, -1)
+
+
+def _rows(query: Tensor, by_node: tuple[int, ...], count: int) -> Tensor:
+    """Queries [B, H, W, D] as the rows [B * G, count, D] of their key heads; what stands in rows to spare is arbitrary.
+
+    A single node's queries lie like that already if its rows to spare may be the next heads, and be read behind them.
+    """
+    batch, groups, shared, width, _ = by_node
+    dim = query.shape[3]
+    if batch == width == 1 and query.stride(1) == dim and query.stride(3) == 1:
+        last = query.storage_offset() + ((groups - 1) * shared + count) * dim
+        if last * query.element_size() <= query.untyped_storage().nbytes():
+            return query.as_strided((groups, count, dim), (shared * dim, dim, 1))
+    rows = query.new_zeros(batch * groups, count, dim)
+    rows[:, : shared * width].view(by_node).copy_(query.view(batch, groups, shared, width, dim))
+    return rows
 
 
 def _mix(weights: Tensor, values: Tensor, block: int) -> Tensor:

@@ -58,7 +58,8 @@ def features_of(output: Any, what: Pass, taps: Sequence[int]) -> list[Tensor]:
     """The tapped hidden states [n, T, H] of every span's new nodes; there is at least one tap."""
     if output.hidden_states is None:
         raise UnsupportedModelError("the model does not show its hidden states; use a drafter that needs none")
-    stacked = torch.stack([output.hidden_states[tap] for tap in taps], dim=2)
+    # Layers may carry more rows than there are nodes (see `lean`).
+    stacked = torch.stack([output.hidden_states[tap][:, : what.columns] for tap in taps], dim=2)
     if what.is_ragged:
         return list(stacked[0].split([span.fresh for span in what.spans]))
     return [row[: span.fresh] for row, span in zip(stacked, what.spans, strict=True)]

@@ -81,6 +81,7 @@ class _Parts:
     before_attention: _Norm
     projections: Callable[[Tensor], Tensor]
     head_norms: tuple[_Norm, _Norm] | None
+    rows: int
     queries: int
     groups: int
     dim: int
@@ -91,25 +92,28 @@ class _Parts:
     down: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, layer: Any, layout: Layout, rotation: Rotation) -> _Parts:
+    def of(cls, layer: Any, layout: Layout, rotation: Rotation, *, carries: bool) -> _Parts:
+        """carries: whether a layer may leave more rows to the next than there are nodes."""
         attention, mlp = layer.self_attn, layer.mlp
         dim = attention.head_dim
         layers = (attention.q_proj, attention.k_proj, attention.v_proj)
         norms = (_Norm.of(attention.q_norm), _Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+        products = as_one(*layers), as_one(attention.o_proj), as_one(mlp.gate_proj, mlp.up_proj), as_one(mlp.down_proj)
         return cls(
             scoring=Scoring(attention.scaling, layout),
             rotation=rotation,
             before_attention=_Norm.of(layer.input_layernorm),
-            projections=as_one(*layers),
+            projections=products[0],
             head_norms=norms,
+            rows=min(getattr(product, "rows", 1) for product in products) if carries else 1,
             queries=layers[0].out_features // dim,
             groups=layers[1].out_features // dim,
             dim=dim,
-            output=as_one(attention.o_proj),
+            output=products[1],
             before_mlp=_Norm.of(layer.post_attention_layernorm),
-            gate_up=as_one(mlp.gate_proj, mlp.up_proj),
+            gate_up=products[2],
             activation=mlp.act_fn.forward,
-            down=as_one(mlp.down_proj),
+            down=products[3],
         )
 
 
@@ -127,7 +131,10 @@ class _Lean(nn.Module):
         position_embeddings: tuple[Tensor, Tensor] | None = None,
         **options: Any,
     ) -> Tensor:
-        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces; [1, N, D] in a ragged pass."""
+        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces; [1, N, D] in a ragged pass.
+
+        Fewer rows than the products compute at least are made that many, and stay so up to the last norm.
+        """
         what = current()
         if cache is None or position_embeddings is None or what is None:
             result: Tensor = super().forward(
@@ -140,17 +147,39 @@ class _Lean(nn.Module):
             return result
         parts = self.parts
         rotation = parts.rotation.of(position_embeddings)
-        query, keys, values = _projected(parts, parts.before_attention(hidden_states), rotation)
+        hidden = _at_least(hidden_states, parts.rows)
+        query, keys, values = _projected(parts, parts.before_attention(hidden), rotation)
         keys, values = cache.update(keys, values, self.self_attn.layer_idx)
         if what.is_ragged:
             query = _spread(query, what)
         mixed = attend(Heads(query, keys, values, attention_mask), parts.scoring, spans=what.spans)
         if what.is_ragged:
             mixed = mixed[what.places][None]
-        hidden = hidden_states + parts.output(mixed.flatten(2))
+        hidden = parts.output(_at_least(mixed.flatten(2), parts.rows)).add_(hidden)
         gate, up = parts.gate_up(parts.before_mlp(hidden)).chunk(2, -1)
-        output: Tensor = hidden + parts.down(parts.activation(gate) * up)
-        return output
+        return parts.down(parts.activation(gate) * up).add_(hidden)
+
+
+class _LeanNorm(nn.Module):
+    """The forward of the last norm, for the rows alone that are nodes."""
+
+    lean: _Norm
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [B, at least W, D] -> [B, W, D]."""
+        what = current()
+        if what is None:
+            result: Tensor = super().forward(hidden_states)
+            return result
+        return self.lean(hidden_states[:, : what.columns])
+
+
+def _at_least(x: Tensor, rows: int) -> Tensor:
+    """x [B, n, D] with n at least `rows` if B is 1; what stands in rows to spare is arbitrary."""
+    batch, count, _ = x.shape
+    if batch > 1 or count >= rows:
+        return x
+    return x.expand(-1, rows, -1) if count == 1 else nn.functional.pad(x, (0, 0, 0, rows - count))
 
 
 def _spread(query: Tensor, what: Pass) -> Tensor:
@@ -166,12 +195,13 @@ def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tup
     Source: Su et al. 2021, "RoFormer", in the layout of two halves.
     """
     sizes = parts.queries, parts.groups
-    heads = parts.projections(x).view(*x.shape[:-1], -1, parts.dim)
+    cos, sin = rotation
+    heads = parts.projections(x)[:, : cos.shape[1]]
+    heads = heads.view(*heads.shape[:2], -1, parts.dim)
     turning, values = heads.split_with_sizes((sum(sizes), parts.groups), 2)
     if parts.head_norms is not None:
         pairs = zip(parts.head_norms, turning.split_with_sizes(sizes, 2), strict=True)
         turning = torch.cat([norm(part) for norm, part in pairs], 2)
-    cos, sin = rotation
     across = turning.roll(parts.dim // 2, -1)
     rotated = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
     query, keys = rotated.split_with_sizes(sizes, 1)
@@ -181,10 +211,19 @@ def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tup
 def make_lean(model: Any, layout: Layout) -> bool:
     """Make the layers of known classes lean, in place, with attention of this layout; whether these are all layers."""
     layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
-    rotation = Rotation()
-    lean = {kind: type(f"Lean{kind.__name__}", (_Lean, kind), {}) for kind in set(map(type, layers))}
-    for layer in layers:
-        layer.__class__ = lean[type(layer)]
-        layer.parts = _Parts.of(layer, layout, rotation)
     depth: int = model.config.get_text_config(decoder=True).num_hidden_layers
-    return len(layers) == depth
+    whole = len(layers) == depth
+    rotation, lean = Rotation(), {kind: _leaner(_Lean, kind) for kind in set(map(type, layers))}
+    for layer in layers:
+        layer.parts = _Parts.of(layer, layout, rotation, carries=whole)
+        layer.__class__ = lean[type(layer)]
+    if whole:
+        norm = model.get_decoder().norm
+        norm.lean = _Norm.of(norm)
+        norm.__class__ = _leaner(_LeanNorm, type(norm))
+    return whole
+
+
+def _leaner(lean: type, kind: type) -> type:
+    """A class of modules with a lean forward."""
+    return type(f"Lean{kind.__name__}", (lean, kind), {})

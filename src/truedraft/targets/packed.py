@@ -58,6 +58,11 @@ class Product:
         return self._kernel.multiply(x, self.bias)
 
     @property
+    def padded(self) -> int:
+        """Rows that a single one is best padded to, as a rule."""
+        return self._kernel.padded
+
+    @property
     def bytes(self) -> int:
         """Of the weight that a product reads."""
         return self._kernel.bytes

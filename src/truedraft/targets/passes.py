@@ -85,6 +85,11 @@ class Pass:
         return self.ragged and self.is_padded
 
     @cached_property
+    def columns(self) -> int:
+        """How many nodes a row of the model's input has: W, or N if it is ragged."""
+        return sum(span.fresh for span in self.spans) if self.is_ragged else self.width
+
+    @cached_property
     def places(self) -> tuple[Tensor, Tensor]:
         """(row, column) [N] of the real nodes among the B x W."""
         real = torch.arange(self.width) < torch.tensor([span.fresh for span in self.spans])[:, None]
