@@ -8,7 +8,7 @@ from tests.tiny import FAMILIES, tiny_model
 from truedraft.targets.attention import PLAIN, register
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.kernels import why_not
-from truedraft.targets.lean import Rotation, make_lean
+from truedraft.targets.lean import make_lean, signed
 from truedraft.targets.packed import Product, joined, linears, pack, siblings
 from truedraft.targets.stack import EarlyExit
 
@@ -65,12 +65,10 @@ def test_rows_to_spare_are_nobodys(nodes):
     """Products that compute at least five rows: layers hand on five, and what comes out are the nodes, whole or cut."""
     taps = (0, 1, 3)
     few, many = (_packed(rows) for rows in (1, 5))
-    seen = []
-    many.model.model.layers[1].register_forward_hook(lambda layer, inputs, output: seen.append(output.shape))
     for model in (few, many):
         model.read("a", text(21))
     expected, found = few.extend(["a"], [nodes], taps)[0], many.extend(["a"], [nodes], taps)[0]
-    assert seen[-1] == (1, 5, few.hidden_size)
+    assert [layer.lean.rows for layer in many.model.model.layers] == [5, 5, 5]
     assert found.logits.shape == expected.logits.shape and found.features.shape == expected.features.shape
     assert torch.allclose(found.logits, expected.logits, atol=1e-5)
     assert torch.allclose(found.features, expected.features, atol=1e-5)
@@ -103,11 +101,8 @@ def _logits(cached):
     return cached.extend(["a"], [Nodes.chain([4])])[0].logits
 
 
-def test_the_rotation_of_a_pass_is_made_once_and_never_another_passes():
-    rotation = Rotation()
-    one, other = ((torch.randn(1, 3, 8), torch.randn(1, 3, 8)) for _ in range(2))
-    cos, sin = rotation.of(one)
-    assert rotation.of(one)[0] is cos and rotation.of(one)[1] is sin
-    assert torch.equal(sin[:, :, 0], torch.cat((-one[1][..., :4], one[1][..., 4:]), -1))
-    assert torch.equal(rotation.of(other)[0][:, :, 0], other[0])
-    assert torch.equal(rotation.of(one)[0][:, :, 0], one[0])
+def test_the_sines_of_the_first_half_are_negative():
+    tables = torch.randn(1, 3, 8), torch.randn(1, 3, 8)
+    cos, sin = signed(tables)
+    assert torch.equal(cos[:, :, 0], tables[0])
+    assert torch.equal(sin[:, :, 0], torch.cat((-tables[1][..., :4], tables[1][..., 4:]), -1))

@@ -9,7 +9,8 @@ trusted. This file refuses to know layers and models.
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -56,13 +57,12 @@ class Packed:
 
     def __init__(self, weight: Tensor) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _BATCH)
-        self._linear = torch.ops.mkldnn._linear_pointwise.default  # found once: a look-up takes microseconds
+        self._linear = _operator(torch.ops.mkldnn._linear_pointwise.default)
         self.bytes = weight.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + b."""
-        product: Tensor = self._linear(x, self._packed, bias, "none", [], "")
-        return product
+        return self._linear(x, self._packed, bias, "none", [], "")
 
     def dense(self) -> Tensor:
         """W."""
@@ -102,14 +102,13 @@ class Float16:
         numbers = weight.detach()
         scale = _scale(numbers)
         self._packed = torch.ops.quantized.linear_prepack_fp16((numbers * scale).contiguous(), None)
-        overload = torch.ops.quantized.linear_dynamic_fp16.default
-        self._linear = getattr(overload, "_op", overload)  # a tenth of a product is Python that looks at the overload
+        self._linear = _operator(torch.ops.quantized.linear_dynamic_fp16.default)
         self._unscale = scale.reciprocal().flatten()
         self.bytes = weight.numel() * 2 + self._unscale.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + b."""
-        product: Tensor = self._linear(x, self._packed)
+        product = self._linear(x, self._packed)
         return _with_bias(product.mul_(self._unscale), bias)
 
     def dense(self) -> Tensor:
@@ -199,6 +198,12 @@ class FourBit(_FewBits):
     def _product(self, rows: Tensor) -> Tensor:
         product: Tensor = self._multiply(rows, self._packed, _GROUP, self._scale_zero)
         return product
+
+
+def _operator(overload: Any) -> Callable[..., Tensor]:
+    """What an overload calls: a tenth of a product would be Python that looks at the overload."""
+    operator: Callable[..., Tensor] = getattr(overload, "_op", overload)
+    return operator
 
 
 def _with_bias(product: Tensor, bias: Tensor | None) -> Tensor:

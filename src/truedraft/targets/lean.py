@@ -1,26 +1,30 @@
-"""Decoder layers of the Llama kind, computed in few operations.
+"""Decoders of the Llama kind, computed in few operations.
 
 A small model's pass is a hundred products and a thousand small operations, and on a CPU each of the small ones costs
 microseconds of Python before it does anything. The formulas are those of transformers; what is left out are calls:
 queries, keys and values stay one tensor until they are rotated, gate and up until they are multiplied, and attention
-is reached without a look-up. This file knows the layers whose formulas these are, by their classes, and no models.
+and masks are reached without a look-up. This file knows the decoders whose formulas these are, by the classes of their
+layers, and no models.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import causal_mask_function, sliding_window_causal_mask_function
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from truedraft.targets.attention import Heads, Layout, Scoring, attend
+from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import as_one
 from truedraft.targets.passes import Pass, current
 
-__all__ = ["Rotation", "make_lean"]
+__all__ = ["make_lean", "signed"]
 
 _KNOWN = {
     "transformers.models.llama.modeling_llama.LlamaDecoderLayer",
@@ -55,29 +59,22 @@ class _Norm:
         return (x * scale).mul_(self.weight)
 
 
-class Rotation:
-    """The rotation of a pass as its layers want it, which the first of them makes for all."""
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines [B, W, 1, D] of a pass, the sines of the first half negative."""
 
-    def __init__(self) -> None:
-        self._latest: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
-    def of(self, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [B, W, 1, D] of tables [B, W, D], the sines of the first half negative."""
-        latest = self._latest  # read once: another thread may be in another pass
-        if latest is None or latest[0] is not tables:
-            cos, sin = tables
-            half = sin.shape[-1] // 2
-            signed = torch.cat((sin[..., :half].neg(), sin[..., half:]), -1)
-            latest = self._latest = tables, (cos.unsqueeze(2), signed.unsqueeze(2))
-        return latest[1]
+def signed(tables: tuple[Tensor, Tensor]) -> Rotation:
+    """The rotation of tables [B, W, D] as transformers makes them."""
+    cos, sin = tables
+    half = sin.shape[-1] // 2
+    return cos.unsqueeze(2), torch.cat((sin[..., :half].neg(), sin[..., half:]), -1).unsqueeze(2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Layer:
     """What a layer computes with, at hand: looking it up in modules and calling them takes as long as computing."""
 
     scoring: Scoring
-    rotation: Rotation
     before_attention: _Norm
     projections: Callable[[Tensor], Tensor]
     head_norms: tuple[_Norm, _Norm] | None
@@ -85,6 +82,7 @@ class _Parts:
     queries: int
     groups: int
     dim: int
+    inner: int
     output: Callable[[Tensor], Tensor]
     before_mlp: _Norm
     gate_up: Callable[[Tensor], Tensor]
@@ -92,86 +90,107 @@ class _Parts:
     down: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, layer: Any, layout: Layout, rotation: Rotation, *, carries: bool) -> _Parts:
-        """carries: whether a layer may leave more rows to the next than there are nodes."""
+    def of(cls, layer: Any, layout: Layout) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         dim = attention.head_dim
         layers = (attention.q_proj, attention.k_proj, attention.v_proj)
         norms = (_Norm.of(attention.q_norm), _Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
         products = as_one(*layers), as_one(attention.o_proj), as_one(mlp.gate_proj, mlp.up_proj), as_one(mlp.down_proj)
+        projections, output, gate_up, down = products
         return cls(
             scoring=Scoring(attention.scaling, layout),
-            rotation=rotation,
             before_attention=_Norm.of(layer.input_layernorm),
-            projections=products[0],
+            projections=projections,
             head_norms=norms,
-            rows=min(getattr(product, "rows", 1) for product in products) if carries else 1,
+            rows=min(getattr(product, "rows", 1) for product in products),
             queries=layers[0].out_features // dim,
             groups=layers[1].out_features // dim,
             dim=dim,
-            output=products[1],
+            inner=mlp.up_proj.out_features,
+            output=output,
             before_mlp=_Norm.of(layer.post_attention_layernorm),
-            gate_up=products[2],
+            gate_up=gate_up,
             activation=mlp.act_fn.forward,
-            down=products[3],
+            down=down,
         )
 
+    def __call__(
+        self, hidden: Tensor, *, what: Pass, place: int, mask: Tensor | None, cache: Any, rotation: Rotation
+    ) -> Tensor:
+        """hidden [B, W, D] -> [B, W, D], or [1, N, D] in a ragged pass; place: the layer's, in the cache.
 
-class _Lean(nn.Module):
-    """The forward of a decoder layer. Its weights, and all else, are the layer's own."""
+        Fewer rows than the products compute at least are made that many, and stay so from layer to layer.
+        """
+        hidden = _at_least(hidden, self.rows)
+        query, keys, values = _projected(self, self.before_attention(hidden), rotation)
+        keys, values = cache.update(keys, values, place)
+        if what.is_ragged:
+            query = _spread(query, what)
+        mixed = attend(Heads(query, keys, values, mask), self.scoring, spans=what.spans)
+        if what.is_ragged:
+            mixed = mixed[what.places][None]
+        hidden = self.output(_at_least(mixed.flatten(2), self.rows)).add_(hidden)
+        gate, up = self.gate_up(self.before_mlp(hidden)).split_with_sizes((self.inner, self.inner), 2)
+        return self.down(self.activation(gate) * up).add_(hidden)
 
-    parts: _Parts
-    self_attn: Any
+
+class _LeanDecoder(nn.Module):
+    """The forward of a decoder. Its weights, and all else, are the decoder's own."""
+
+    embed_tokens: nn.Module
+    rotary_emb: nn.Module
+    layers: nn.ModuleList
+    config: Any
+    last_norm: _Norm
+    masks: Callable[..., Tensor | None]
 
     def forward(
         self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
         cache: Any = None,
-        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        output_hidden_states: Collection[int] | bool | None = None,
         **options: Any,
-    ) -> Tensor:
-        """hidden_states [B, W, D] -> [B, W, D], as the class it replaces; [1, N, D] in a ragged pass.
+    ) -> Any:
+        """In a pass, the states of `output_hidden_states`, a list, by their numbers; else as the class it replaces.
 
-        Fewer rows than the products compute at least are made that many, and stay so up to the last norm.
+        A state may have more rows than there are nodes; the others mean nothing.
         """
         what = current()
-        if cache is None or position_embeddings is None or what is None:
-            result: Tensor = super().forward(
-                hidden_states,
-                attention_mask=attention_mask,
-                cache=cache,
-                position_embeddings=position_embeddings,
-                **options,
-            )
-            return result
-        parts = self.parts
-        rotation = parts.rotation.of(position_embeddings)
-        hidden = _at_least(hidden_states, parts.rows)
-        query, keys, values = _projected(parts, parts.before_attention(hidden), rotation)
-        keys, values = cache.update(keys, values, self.self_attn.layer_idx)
-        if what.is_ragged:
-            query = _spread(query, what)
-        mixed = attend(Heads(query, keys, values, attention_mask), parts.scoring, spans=what.spans)
-        if what.is_ragged:
-            mixed = mixed[what.places][None]
-        hidden = parts.output(_at_least(mixed.flatten(2), parts.rows)).add_(hidden)
-        gate, up = parts.gate_up(parts.before_mlp(hidden)).chunk(2, -1)
-        return parts.down(parts.activation(gate) * up).add_(hidden)
+        if what is None or cache is None or input_ids is None or position_ids is None:
+            names = {"input_ids": input_ids, "position_ids": position_ids, "cache": cache}
+            return super().forward(**names, output_hidden_states=output_hidden_states, **options)
+        taps = set() if isinstance(output_hidden_states, bool | None) else set(output_hidden_states)
+        seen: Any = {}
+        hidden: Tensor = self.embed_tokens(input_ids)
+        rotation = signed(self.rotary_emb(hidden, position_ids))
+        masks: dict[str, Tensor | None] = {}
+        for place, kind in enumerate(_kinds(self.config)):
+            if kind not in masks:
+                masks[kind] = self._mask(kind, hidden.dtype)
+            if place in taps:
+                seen[place] = hidden
+            layer: Any = self.layers[place]
+            hidden = layer.lean(hidden, what=what, place=place, mask=masks[kind], cache=cache, rotation=rotation)
+        last = self.last_norm(hidden[:, : what.columns])
+        if len(self.layers) in taps:
+            seen[len(self.layers)] = last
+        return BaseModelOutputWithPast(last_hidden_state=last, cache=cache, hidden_states=seen or None)
+
+    def _mask(self, kind: str, dtype: torch.dtype) -> Tensor | None:
+        """The mask of one kind of layers."""
+        window = self.config.sliding_window if kind == "sliding_attention" else None
+        rule = causal_mask_function if window is None else sliding_window_causal_mask_function(window)
+        return self.masks(mask_function=rule, dtype=dtype, local_size=window)
 
 
-class _LeanNorm(nn.Module):
-    """The forward of the last norm, for the rows alone that are nodes."""
-
-    lean: _Norm
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        """hidden_states [B, at least W, D] -> [B, W, D]."""
-        what = current()
-        if what is None:
-            result: Tensor = super().forward(hidden_states)
-            return result
-        return self.lean(hidden_states[:, : what.columns])
+def _kinds(config: Any) -> list[str]:
+    """What every layer attends to, as transformers names it."""
+    given = getattr(config, "layer_types", None)
+    if given is not None:
+        return list(given)
+    slides = getattr(config, "sliding_window", None) is not None
+    return ["sliding_attention" if slides else "full_attention"] * int(config.num_hidden_layers)
 
 
 def _at_least(x: Tensor, rows: int) -> Tensor:
@@ -189,41 +208,35 @@ def _spread(query: Tensor, what: Pass) -> Tensor:
     return spread.index_put_(what.places, query[0].transpose(0, 1)).transpose(1, 2)
 
 
-def _projected(parts: _Parts, x: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _projected(layer: _Layer, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [B, H, W, D] and keys [B, G, W, D], and values [B, G, W, D], of inputs [B, W, ...].
 
     Source: Su et al. 2021, "RoFormer", in the layout of two halves.
     """
-    sizes = parts.queries, parts.groups
+    sizes = layer.queries, layer.groups
     cos, sin = rotation
-    heads = parts.projections(x)[:, : cos.shape[1]]
-    heads = heads.view(*heads.shape[:2], -1, parts.dim)
-    turning, values = heads.split_with_sizes((sum(sizes), parts.groups), 2)
-    if parts.head_norms is not None:
-        pairs = zip(parts.head_norms, turning.split_with_sizes(sizes, 2), strict=True)
+    heads = layer.projections(x)[:, : cos.shape[1]]
+    heads = heads.view(*heads.shape[:2], -1, layer.dim)
+    turning, values = heads.split_with_sizes((sum(sizes), layer.groups), 2)
+    if layer.head_norms is not None:
+        pairs = zip(layer.head_norms, turning.split_with_sizes(sizes, 2), strict=True)
         turning = torch.cat([norm(part) for norm, part in pairs], 2)
-    across = turning.roll(parts.dim // 2, -1)
+    across = turning.roll(layer.dim // 2, -1)
     rotated = (turning * cos).add_(across.mul_(sin)).transpose(1, 2)
     query, keys = rotated.split_with_sizes(sizes, 1)
     return query, keys, values.transpose(1, 2)
 
 
 def make_lean(model: Any, layout: Layout) -> bool:
-    """Make the layers of known classes lean, in place, with attention of this layout; whether these are all layers."""
-    layers = [x for x in model.modules() if f"{type(x).__module__}.{type(x).__qualname__}" in _KNOWN]
-    depth: int = model.config.get_text_config(decoder=True).num_hidden_layers
-    whole = len(layers) == depth
-    rotation, lean = Rotation(), {kind: _leaner(_Lean, kind) for kind in set(map(type, layers))}
+    """Make a decoder lean, in place, with attention of this layout, if all its layers are known; whether they were."""
+    decoder = model.get_decoder()
+    layers = getattr(decoder, "layers", ())
+    known = [f"{type(layer).__module__}.{type(layer).__qualname__}" in _KNOWN for layer in layers]
+    if isinstance(decoder, _LeanDecoder) or not known or not all(known):
+        return False
     for layer in layers:
-        layer.parts = _Parts.of(layer, layout, rotation, carries=whole)
-        layer.__class__ = lean[type(layer)]
-    if whole:
-        norm = model.get_decoder().norm
-        norm.lean = _Norm.of(norm)
-        norm.__class__ = _leaner(_LeanNorm, type(norm))
-    return whole
-
-
-def _leaner(lean: type, kind: type) -> type:
-    """A class of modules with a lean forward."""
-    return type(f"Lean{kind.__name__}", (lean, kind), {})
+        layer.lean = _Layer.of(layer, layout)
+    decoder.last_norm = _Norm.of(decoder.norm)
+    decoder.masks = MASKED_ATTENTION["truedraft-exact" if layout.exact else "truedraft"]
+    decoder.__class__ = type(f"Lean{type(decoder).__name__}", (_LeanDecoder, type(decoder)), {})
+    return True
