@@ -1,13 +1,15 @@
 """The command line as a person uses it, on a tiny model in a folder: what it prints, and what it says to mistakes."""
 
+import inspect
 import json
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
 import torch
 
 from tests.folders import folder
-from truedraft.cli import main
+from truedraft.cli import app, main
 from truedraft.drafters import DEFAULT
 from truedraft.targets import cached
 
@@ -43,6 +45,16 @@ def test_version_and_help_are_there(capsys):
     assert main([]) == 2
     told = capsys.readouterr()
     assert "generate" in told.out + told.err and "truedraft: " not in told.err
+
+
+@pytest.mark.parametrize("command", app().registered_commands, ids=lambda command: command.name)
+def test_what_a_command_offers_is_what_it_takes(command):
+    """Options and help are read from the command's file without importing it; they must be those of what then runs."""
+    offered = command.callback
+    home = {"pull": "models"}.get(command.name, offered.__name__)
+    runs = getattr(import_module(f"truedraft.cli.{home}"), offered.__name__)
+    assert inspect.signature(offered) == inspect.signature(runs)
+    assert inspect.getdoc(offered) == inspect.getdoc(runs)
 
 
 def test_json_holds_every_figure_and_nothing_else_is_printed(capsys, model):

@@ -60,6 +60,20 @@ def test_commands_that_need_no_model_do_not_wait_for_its_libraries(arguments, id
     assert ran.returncode == 0, ran.stderr
 
 
+def test_help_and_refusals_come_at_once():
+    """Of every command: nobody waits for the imports of what is not run."""
+    code = """
+import sys
+from truedraft.cli import app, main
+for command in app().registered_commands:
+    assert main([command.name, "--help"]) == 0 and main([command.name, "--no-such-option"]) == 2, command.name
+assert not {"torch", "transformers", "numpy"} & set(sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("No such option: --no-such-option") > 10
+
+
 def test_input_errors_are_value_errors():
     assert issubclass(truedraft.InputError, ValueError)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,8 +39,8 @@ _COMMANDS = (
 _HOMES = {"pull": "models"}
 
 
-def app(first: str | None = None) -> typer.Typer:
-    """The command line for commands that begin with this word: each imports only what it uses, and help nothing."""
+def app() -> typer.Typer:
+    """The command line: what it offers is known at once, and what a command needs is imported when it runs."""
     made = typer.Typer(
         name="truedraft",
         no_args_is_help=True,
@@ -48,28 +49,48 @@ def app(first: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_root)
-    if first in _COMMANDS:
-        made.command(first)(getattr(import_module(f"truedraft.cli.{_home(first)}"), first.replace("-", "_")))
-        return made
     for name in _COMMANDS:
-        made.command(name, help=_help(name))(_nothing)
+        made.command(name)(_command(name))
     return made
 
 
-def _home(name: str) -> str:
-    """The module of a command."""
-    return _HOMES.get(name, name.replace("-", "_"))
+def _command(name: str) -> Callable[..., Any]:
+    """A command with its options and help, read from its file: to import that takes seconds, and waits for a call."""
+    home = _HOMES.get(name, name.replace("-", "_"))
+    said = _signature((Path(__file__).parent / f"{home}.py").read_text("utf-8"), name.replace("-", "_"))
+
+    @wraps(said)
+    def command(**options: Any) -> Any:
+        run = getattr(import_module(f"truedraft.cli.{home}"), said.__name__)
+        _mute()
+        return run(**options)
+
+    return command
 
 
-def _help(name: str) -> str:
-    """What a command says of itself, read without the seconds that importing it would take."""
-    source = (Path(__file__).parent / f"{_home(name)}.py").read_text("utf-8")
-    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-    return ast.get_docstring(functions[name.replace("-", "_")]) or ""
+def _signature(source: str, name: str) -> Callable[..., Any]:
+    """A function of this source with its parameters and docstring, and without what it does.
+
+    Of all else in the source only what the parameters name is there.
+    """
+    tree = ast.parse(source)
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    named = {node.id for node in ast.walk(function.args) if isinstance(node, ast.Name)} | {"annotations"}
+    function.body = function.body[:1]
+    tree.body = [*filter(None, (_binding(node, named) for node in tree.body)), function]
+    names: dict[str, Any] = {}
+    exec(compile(tree, name, "exec"), names)
+    made: Callable[..., Any] = names[name]
+    return made
 
 
-def _nothing() -> None:
-    """In the place of a command where none can be run: on a help page, or behind a word that is none."""
+def _binding(node: ast.stmt, named: set[str]) -> ast.stmt | None:
+    """An import or an assignment, cut down to what it binds of these names; None if it is nothing."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        node.names = [each for each in node.names if (each.asname or each.name) in named]
+        return node if node.names else None
+    stored = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    return node if isinstance(node, ast.Assign) and named.intersection(stored) else None
 
 
 def _tell_version(asked: bool) -> None:
@@ -97,10 +118,8 @@ def _mute() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. 2: the request is at fault; 130: interrupted."""
     said = list(sys.argv[1:] if arguments is None else arguments)
-    commands = app(said[0] if said else None)
-    _mute()
     try:
-        code = commands(args=said, standalone_mode=False)
+        code = app()(args=said, standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TruedraftError as error:
         print(f"truedraft: {error}", file=sys.stderr)
