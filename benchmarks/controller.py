@@ -63,7 +63,7 @@ def main() -> int:
     }
     loads = [Load(f"{place} {task}", batch) for place, (task, batch) in enumerate(segments)]
     facts = about(
-        plain, drafter=args.drafter, lengths=lengths, tokens=args.tokens, segments=[list(s) for s in segments]
+        plain, texts, drafter=args.drafter, lengths=lengths, tokens=args.tokens, segments=[list(s) for s in segments]
     )
     journal = Journal(args.out / "journal.jsonl", facts)
     order = Order((), (), args.tokens, fixed_length=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.folders import folder
+from tests.tiny import tiny_model
 from truedraft import ParameterError, load
 from truedraft.build import DRAFTERS, Options
 from truedraft.build.options import parse_shape
@@ -59,6 +60,31 @@ def test_a_tree_that_is_asked_for_is_filled_whatever_that_costs(path, drafter):
         results = model.generate([repeated] * 32, max_new_tokens=12, min_new_tokens=12)
         drafted.append(sum(result.statistics.drafted for result in results))
     assert drafted[0] < drafted[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"draft_tokens": 3, "tree": "3x2x1"}, "draft_tokens is 3 with tree '3x2x1'"),
+        ({"draft_tokens": 3, "policy": [[1, 9, 2]]}, "rows"),
+        ({"tree": 8, "policy": "[[1, 9, 2]]"}, "rows"),
+        ({"drafter": "cascade", "head": "one", "draft_model": "other"}, "head and draft_model"),
+        ({"drafter": "cascade", "draft_model": "one", "memory": "file"}, "draft_model and memory"),
+    ],
+)
+def test_of_two_options_that_exclude_each_other_none_is_dropped(path, options, expected):
+    with pytest.raises(ParameterError, match=expected):
+        load(path, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"exact": True}, {"weights": "int8"}, {"dtype": "bfloat16"}, {"device": "cuda"}, {"attention": "eager"}],
+)
+def test_a_model_in_memory_is_left_as_it_is_and_says_so(options):
+    with pytest.raises(ParameterError, match=f"{next(iter(options))} is .* in memory"):
+        load(tiny_model(), **options)
+    assert load(tiny_model(), exact=False).exact is False
 
 
 def test_a_tree_may_be_a_number():

@@ -1,9 +1,12 @@
 """Requests in every form, turned into sessions; see test_decode for what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from truedraft.errors import ParameterError
+from tests import folders
+from truedraft.errors import ParameterError, TruedraftError
 from truedraft.request import Facts, Parameters, is_batch, make_session
 
 
@@ -70,6 +73,56 @@ def test_end_tokens_come_from_the_model_unless_given():
 def test_bad_words_may_be_strings():
     sampler = session([1], bad_words=["hi there", [4]]).sampler
     assert sampler.parameters.bad_words == ((2, 3), (4,))
+
+
+def test_a_bad_word_is_also_what_it_is_behind_a_space():
+    """In running text most words are: byte-level tokenizers have other tokens for them there."""
+    tokenizer = folders.bytes_tokenizer()
+    facts = Facts(260, tokenizer=tokenizer)
+    alone, behind = (tuple(tokenizer.encode(word)) for word in ("ab", " ab"))
+    for given in (["ab"], "ab", [" ab"]):
+        words = make_session([1], Parameters.of({"bad_words": given}), facts).sampler.parameters.bad_words
+        assert set(words) == {alone, behind} if given != [" ab"] else words == (behind,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("top_k", 2.5),
+        ("top_k", "3"),
+        ("temperature", "hot"),
+        ("temperature", [1]),
+        ("max_new_tokens", 3.0),
+        ("seed", "x"),
+        ("logprobs", 1.5),
+        ("logit_bias", [1]),
+        ("logit_bias", {"a": 1}),
+        ("stop", 3),
+        ("stop_token_ids", "ab"),
+        ("stop_token_ids", [-1]),
+        ("stop_token_ids", [10_000]),
+        ("eos_token_ids", [-1]),
+        ("processors", 3),
+        ("bad_words", [3]),
+    ],
+)
+def test_values_of_another_kind_are_one_line(name, value):
+    with pytest.raises(TruedraftError) as caught:
+        session([1], **{name: value})
+    assert str(caught.value).count("\n") == 0
+
+
+def test_none_is_the_default_and_numbers_may_be_numpys():
+    names = [entry.name for entry in dataclasses.fields(Parameters)]
+    assert Parameters.of(dict.fromkeys(names)) == Parameters()
+    assert Parameters.of({"seed": np.int64(7), "top_k": np.int32(3)}) == Parameters(seed=7, top_k=3)
+    assert type(Parameters.of({"seed": np.int64(7)}).seed) is int
+    assert Parameters.of({"stop_token_ids": 2}).stop_token_ids == (2,)
+
+
+def test_end_tokens_that_the_model_has_not_end_nothing():
+    facts = Facts(8, end_tokens=frozenset({3, 99}))
+    assert make_session([1], Parameters(min_new_tokens=2), facts).sampler.end_tokens == {3}
 
 
 def test_unknown_parameters_are_refused_with_the_known_ones():

@@ -136,3 +136,23 @@ def test_the_test_sees_a_small_bias():
     counts = Counter(texts[index] for index in drawn.tolist())
     assert float((shifted - exact).abs().sum()) / 2 < 0.035
     assert p_value(counts, law) < FALSE_ALARM
+
+
+def test_a_processor_may_write_to_what_it_is_given():
+    """As many of transformers' own and of their users' do: the target's logits are nobody's to change."""
+
+    def forbid(ids, scores):
+        scores[:, scores[0].argmax()] = -torch.inf
+        return scores
+
+    target = TorchTarget(CachedModel(tiny.tiny_model()))
+    facts = Facts(target.model.vocab_size)
+    plain, drafted = (
+        Model(Decoder(target, drafter, rule_named("auto"), Fixed(shape)), facts).generate(
+            PROMPT, max_new_tokens=20, processors=[forbid], logprobs=2
+        )
+        for drafter, shape in ((NoDrafter(), Shape(0)), (NgramDrafter(floor=0), Shape(3, width=2, nodes=6)))
+    )
+    assert plain.token_ids == drafted.token_ids
+    assert all(entry.logprob > -torch.inf for entry in plain.logprobs), "log-probabilities are the model's own"
+    assert all(entry.top[1][0] == entry.token for entry in plain.logprobs), "the likeliest is forbidden at every place"

@@ -149,7 +149,7 @@ class Model:
         if len(options) != len(batch):
             raise ParameterError(f"each has {len(options)} entries for {len(batch)} prompts: expected one a prompt")
         sessions = [
-            make_session(prompt, Parameters.of({**parameters, **own}), self.facts)
+            make_session(prompt, Parameters.of({**parameters, **(own or {})}), self.facts)
             for prompt, own in zip(batch, options, strict=True)
         ]
         longest = max(len(session.tokens) + session.ending.room for session in sessions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from truedraft.core import Session
 from truedraft.dice import RandomDice
 from truedraft.errors import ParameterError, PromptError
 from truedraft.noise import NoisyDice, SeededNoise
-from truedraft.sampling import ParameterSampler, Processor, SamplingParameters
+from truedraft.sampling import ParameterSampler, Processor, SamplingParameters, check_ids
 from truedraft.text import EndRules, TextEnding
 
 __all__ = ["Facts", "Parameters", "Prompt", "Tokenizer", "is_batch", "make_session"]
@@ -57,8 +57,9 @@ class Parameters:
 
     max_new_tokens: most output tokens. stop: strings before which the text is cut. stop_token_ids: ids that end it.
     ignore_eos: write on past the model's end tokens. eos_token_ids: end tokens instead of the model's own.
-    bad_words: strings or id sequences. seed: None draws fresh entropy. logprobs: how many alternatives to report with
-    every emitted token; None reports nothing, 0 the emitted token alone.
+    bad_words: strings or id sequences; a string is forbidden with and without a space before it. seed: None draws fresh
+    entropy. logprobs: how many alternatives to report with every emitted token; None reports nothing, 0 the emitted
+    token alone.
     """
 
     max_new_tokens: int = 256
@@ -82,11 +83,11 @@ class Parameters:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Parameters:
-        """From keyword arguments; an unknown name is an error that lists the known ones."""
+        """From keyword arguments, None being the default; an unknown name is an error that lists the known ones."""
         known = {entry.name for entry in fields(cls)}
         if unknown := sorted(set(options) - known):
             raise ParameterError(f"unknown parameter {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
-        return cls(**options)
+        return cls(**{name: _typed(name, value) for name, value in options.items() if value is not None})
 
     def sampling(self, facts: Facts) -> SamplingParameters:
         """The part that shapes distributions, checked."""
@@ -98,15 +99,19 @@ class Parameters:
             repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
-            logit_bias={int(token): bias for token, bias in self.logit_bias.items()},
-            bad_words=tuple(_word(word, facts) for word in self.bad_words),
+            logit_bias=dict(self.logit_bias),
+            bad_words=tuple(dict.fromkeys(ids for word in self.bad_words for ids in _words(word, facts))),
             min_new_tokens=self.min_new_tokens,
             processors=tuple(self.processors),
         )
 
     def ends(self, facts: Facts) -> EndRules:
         """The part that decides where a text ends, checked."""
-        own = facts.end_tokens if self.eos_token_ids is None else frozenset(self.eos_token_ids)
+        own = frozenset(self.eos_token_ids or ())
+        check_ids("eos_token_ids", own, facts.vocabulary)
+        check_ids("stop_token_ids", self.stop_token_ids, facts.vocabulary)
+        if self.eos_token_ids is None:  # a configuration may name ids that the model has not
+            own = frozenset(token for token in facts.end_tokens if 0 <= token < facts.vocabulary)
         return EndRules(
             max_new_tokens=self.max_new_tokens,
             end_tokens=frozenset() if self.ignore_eos else own,
@@ -156,7 +161,9 @@ def is_batch(prompts: Any) -> bool:
 
 def _tokens(prompt: Prompt, facts: Facts) -> list[int]:
     """A prompt's ids, checked against the vocabulary."""
-    if isinstance(prompt, Sequence) and not prompt:
+    if not isinstance(prompt, Sequence):
+        raise PromptError(f"the prompt is {prompt!r}: expected text, token ids or chat messages")
+    if not prompt:
         raise PromptError("the prompt is empty: expected at least one token")
     if isinstance(prompt, str):
         tokens = _needed(facts.tokenizer, "text").encode(prompt)
@@ -200,12 +207,49 @@ def _needed(tokenizer: Tokenizer | None, what: str) -> Tokenizer:
     return tokenizer
 
 
-def _word(word: str | Sequence[int], facts: Facts) -> tuple[int, ...]:
-    """A bad word's ids."""
-    if isinstance(word, str):
-        tokenizer: Any = _needed(facts.tokenizer, "bad words")
-        return tuple(tokenizer.encode(word, add_special_tokens=False))
-    return tuple(word)
+def _words(word: str | Sequence[int], facts: Facts) -> Iterable[tuple[int, ...]]:
+    """A bad word's ids: most tokenizers have others for it in running text, behind a space, than for it alone."""
+    if not isinstance(word, str):
+        return [tuple(_ids(word))]
+    tokenizer: Any = _needed(facts.tokenizer, "bad words")
+    forms = [word, f" {word.lstrip()}"] if word.strip() else [word]
+    return [tuple(tokenizer.encode(form, add_special_tokens=False)) for form in forms]
+
+
+def _texts(value: Any) -> Any:
+    """One text, or several things."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _several(value: Any) -> tuple[int, ...]:
+    """One id, or several."""
+    return tuple(map(operator.index, [value] if isinstance(value, int) else value))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bool):
+        raise TypeError
+    return float(value)
+
+
+_TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(("max_new_tokens", "top_k", "min_new_tokens", "seed", "logprobs"), (operator.index, "an integer")),
+    **dict.fromkeys(("temperature", "top_p", "min_p"), (_number, "a number")),
+    **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty"), (_number, "a number")),
+    **dict.fromkeys(("stop_token_ids", "eos_token_ids"), (_several, "token ids")),
+    **dict.fromkeys(("stop", "bad_words"), (_texts, "a text, or a list")),
+    "logit_bias": (lambda value: {int(token): _number(bias) for token, bias in value.items()}, "a mapping"),
+    "processors": (tuple, "a list of functions"),
+}
+"""What makes a parameter of what is given, and how that is said."""
+
+
+def _typed(name: str, value: Any) -> Any:
+    make, expected = _TYPES.get(name, (bool, "True or False"))
+    try:
+        return make(value)
+    except (TypeError, ValueError, AttributeError):
+        raise ParameterError(f"{name} is {value!r}: expected {expected}") from None
 
 
 def _dice(seed: int | None) -> NoisyDice:

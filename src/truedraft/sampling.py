@@ -20,14 +20,7 @@ from torch import Tensor
 from truedraft.core import Distributions, Tree
 from truedraft.errors import ParameterError, UnsupportedModelError
 
-__all__ = [
-    "NodeDistributions",
-    "ParameterBranch",
-    "ParameterSampler",
-    "Processor",
-    "SamplingParameters",
-    "one_hot",
-]
+__all__ = ["NodeDistributions", "ParameterBranch", "ParameterSampler", "SamplingParameters", "check_ids", "one_hot"]
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 """A transformers `LogitsProcessor`: (input ids [1, L], logits [1, V]) to logits [1, V]. It may keep state."""
@@ -105,8 +98,8 @@ class ParameterSampler:
         cls, parameters: SamplingParameters, *, prompt_length: int, vocabulary: int, end_tokens: Sequence[int] = ()
     ) -> ParameterSampler:
         """A sampler at the start of its sequence; checks the parameters' token ids and copies custom processors."""
-        _check_ids("logit_bias", parameters.logit_bias, vocabulary)
-        _check_ids("bad_words", [token for word in parameters.bad_words for token in word], vocabulary)
+        check_ids("logit_bias", parameters.logit_bias, vocabulary)
+        check_ids("bad_words", [token for word in parameters.bad_words for token in word], vocabulary)
         return cls(parameters, prompt_length, vocabulary, frozenset(end_tokens), _copied(parameters.processors))
 
     @property
@@ -155,8 +148,8 @@ class ParameterSampler:
         banned |= self.end_tokens if len(output) < params.min_new_tokens else set()
         if banned:
             row = row.index_fill(0, torch.tensor(sorted(banned), device=row.device), -math.inf)
-        for processor in processors:
-            row = processor(torch.tensor([list(history)], device=row.device), row[None])[0]
+        for processor in processors:  # each may write to what it is given, which must not be the target's own
+            row = processor(torch.tensor([list(history)], device=row.device), row[None].clone())[0]
         if self.vocabulary < len(row):
             row = row.index_fill(0, torch.arange(self.vocabulary, len(row), device=row.device), -math.inf)
         return row
@@ -285,7 +278,7 @@ def _copied(processors: tuple[Processor, ...]) -> tuple[Processor, ...]:
         ) from error
 
 
-def _check_ids(name: str, ids: Any, vocabulary: int) -> None:
+def check_ids(name: str, ids: Any, vocabulary: int) -> None:
     """Raise for a token id outside the vocabulary."""
     for token in ids:
         if not 0 <= token < vocabulary:

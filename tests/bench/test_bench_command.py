@@ -54,6 +54,25 @@ def test_a_grid_is_measured_and_written(capsys, path, task, tmp_path):
     assert again[0] == 0 and (tmp_path / "out" / "journal.jsonl").read_text() == before, "nothing is run twice"
 
 
+def test_results_of_something_else_are_not_taken_for_these(capsys, path, task, tmp_path):
+    """Under the same names: prompts that were edited, weights of another kind."""
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"prompt": "abcabc"}\n{"prompt": "abab"}\n')
+    assert bench(capsys, path, str(mine), tmp_path / "out", "-d", "ngram")[0] == 0
+    code, said = bench(capsys, path, str(mine), tmp_path / "out", "-d", "ngram", "--dtype", "bfloat16")
+    assert code == 2 and "other settings" in said
+    mine.write_text('{"prompt": "abcabc"}\n{"prompt": "abba"}\n')
+    code, said = bench(capsys, path, str(mine), tmp_path / "out", "-d", "ngram")
+    assert code == 2 and "other settings" in said
+
+
+def test_two_tasks_of_one_name_are_refused(capsys, path, task, tmp_path):
+    other = tmp_path / "mine.jsonl"
+    other.write_text('{"prompt": "abab"}\n')
+    code, said = bench(capsys, path, f"{task},{other}", tmp_path / "out", "-d", "ngram")
+    assert code == 2 and "two tasks are named 'mine'" in said
+
+
 def test_transformers_and_an_endpoint_run_beside_it(capsys, path, task, tmp_path, engine):  # noqa: F811
     others = ["--against", "transformers", "--endpoint", engine.address + "/"]
     code, report = bench(capsys, path, task, tmp_path, "-d", "ngram", "--batches", "1,2", *others)

@@ -1,6 +1,7 @@
 """Another engine behind HTTP: a small server that answers like vLLM or SGLang, on this machine."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -97,6 +98,37 @@ def test_engines_with_another_metric_or_none(engine):
     engine.metrics = None
     assert metrics_of(engine.address) == {} and arm.write(ORDER).counts == ()
     assert counts_between({}, {"vllm:spec_decode_num_drafts_total": {"": 0.0}}) is None
+
+
+@pytest.mark.parametrize("reply", [b"SSH-2.0\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\ndata: {", b""])
+def test_whoever_does_not_speak_http_is_named(reply):
+    """Another service's port, an engine that dies in the middle of a text."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            for _ in range(4):
+                connection, _ = server.accept()
+                connection.recv(10_000)
+                connection.sendall(reply)
+                connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ParameterError, match="base address"):
+            served_model(address)
+        with pytest.raises(ParameterError, match="did not answer"):
+            EndpointArm(address, "m").write(Order(((5,),), (1,), tokens=3))
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:port", "http://127.0.0.1:1 23", "http://[::1"])
+def test_an_address_that_is_none_is_named(address):
+    with pytest.raises(ParameterError, match="base address"):
+        served_model(address)
+
+
+def test_a_page_in_the_place_of_metrics_is_nothing(engine):
+    engine.metrics = lambda done: "Not Found\nbody {color: red}\n"
+    assert metrics_of(engine.address) == {}
 
 
 def test_whoever_does_not_answer_is_named(engine):

@@ -61,7 +61,7 @@ def test_the_command_runs_it_all(tmp_path, capsys):
     small = ["--prompts", "2", "--prompt-tokens", "40", "-n", "10", "--batches", "1,2", "--out", str(tmp_path / "out")]
     page = tmp_path / "docs" / "page.md"
     assert main(["experiment", "copy-vs-free", "-m", path, *small, "--page", str(page)]) == 0
-    cells = read_cells(tmp_path / "out")
+    cells, _ = read_cells(tmp_path / "out")
     assert {(cell.task, cell.batch, cell.temperature, cell.arm) for cell in cells} == {
         (task, batch, temperature, arm)
         for task in ("copy", "free")

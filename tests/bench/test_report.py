@@ -10,7 +10,7 @@ from tests.bench.test_runs import ALONE, arms, lines_of
 from tests.bench.toys import Clock, model, oracle
 from truedraft.bench.arms import ModelArm
 from truedraft.bench.charts import Chart, Series, svg, write_png
-from truedraft.bench.forecast import drafter_of, family_of, forecasts_of, length_of
+from truedraft.bench.forecast import drafter_of, family_of, forecasts_of, length_of, rule_of
 from truedraft.bench.grid import Load
 from truedraft.bench.plots import charts_of
 from truedraft.bench.report import Report, read_cells
@@ -46,6 +46,8 @@ def profile():
 def test_names_of_arms_say_drafter_and_length():
     assert (drafter_of("ngram k=12 token"), length_of("ngram k=12 token")) == ("ngram", 12)
     assert family_of("ngram k=12 token") == family_of("ngram k=2 token") != family_of("ngram k=2")
+    assert rule_of("ngram k=12 token") == "token" and rule_of("eagle3 tree 3x2x1") == rule_of("free") == "auto"
+    assert rule_of("model tree 16 k-seq policy auto") == "k-seq"
     assert length_of("recycle tree 16") is None and family_of("recycle tree 16") == "recycle tree 16"
 
 
@@ -125,7 +127,7 @@ def test_files_are_whole_and_the_page_needs_nothing_else(lines, profile, tmp_pat
     checker.feed(page)
     assert not checker.links and "toy &lt;1&gt;" in page and "a warning" in page
     assert "6 of 6 cells were predicted within 15%" in page and page.count("<svg") == 4
-    assert read_cells(tmp_path) == read_cells(tmp_path / "report.json") == report.cells
+    assert read_cells(tmp_path) == read_cells(tmp_path / "report.json") == (list(report.cells), dict(report.about))
     entry = json.loads((tmp_path / "report.json").read_text())
     assert entry["mismatches"] == [] and len(entry["forecasts"]) == 6
     assert len((tmp_path / "report.csv").read_text().splitlines()) == 9

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.bench.toys import PROMPTS, Clock, model, oracle
-from truedraft.bench.arms import Arm, ModelArm, Order, Sample
+from truedraft.bench.arms import Arm, ModelArm, Order, Sample, each_of
 from truedraft.bench.grid import PLAIN, Load, Setting, settings_of
 from truedraft.bench.runs import Journal, differs_at, run_units, units_of
 from truedraft.bench.summary import Cell, cells_of, csv_of, mismatches
@@ -91,6 +92,47 @@ def test_csv_has_a_line_a_cell(tmp_path):
     head, *rows = csv_of(cells_of(lines_of(arms(), tmp_path))).splitlines()
     assert len(rows) == 2 and all(len(row.split(",")) == len(head.split(",")) for row in rows)
     assert head.endswith("acceptance_4") and rows[1].endswith("1.0,1.0,1.0,1.0")
+
+
+def test_a_text_that_one_bet_ends_is_compared_whole(tmp_path):
+    """No round of it was one of decoding alone: its whole request is held against the whole of plain decoding's."""
+    lines = [dict(line) for line in lines_of(arms(), tmp_path)]
+    for line in lines:
+        if line["arm"] != "none":
+            line["decoded"], line["decoding"] = 0, 0.0
+    fast = cells_of(lines)[1]
+    assert fast.speedup.median == fast.request_speedup.median == pytest.approx(25 / 9)
+    assert fast.total_speedup == pytest.approx(25 / 9)
+
+
+def test_a_later_token_takes_what_it_takes_in_its_own_text():
+    """Ten and a hundred tokens at a second each: whoever is done early does not wait for the last."""
+    assert each_of([(10, 1.0, 10.0), (100, 1.0, 100.0)]) == pytest.approx(1.0)
+    assert each_of([(1, 1.0, 1.0)]) is None
+
+
+def test_a_journal_survives_what_may_happen_to_it(tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    Journal(path, {"a": 1}).add([{"unit": "u", "arm": "x"}])
+    whole = path.read_text()
+    path.write_text(whole + '{"unit": "v", "ar')
+    assert Journal(path, {"a": 1}).lines == [{"unit": "u", "arm": "x"}] and path.read_text() == whole
+    before = path.stat().st_mtime_ns
+    journal = Journal(path, {"a": 1})
+    assert path.stat().st_mtime_ns == before, "what is whole is not written again"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", full)
+        with pytest.raises(ParameterError, match="No space left"):
+            journal.add([{"unit": "v", "arm": "x"}])
+    assert path.read_text() == whole
+    for header in ('{"a": ', "[1]", "text"):
+        path.write_text(header + "\n")
+        with pytest.raises(ParameterError, match="other settings"):
+            Journal(path, {"a": 1})
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
 
 
 def test_arms_take_turns_and_warm_up_first(tmp_path):
@@ -191,5 +233,6 @@ def test_arms_without_rounds_are_cells_too(tmp_path):
 
     plain, _ = arms()
     cell = cells_of(lines_of([plain, Blind()], tmp_path))[1]
-    assert cell.identical is None and cell.speedup.median == pytest.approx(2.0) and not cell.counts
+    assert cell.identical is None and not cell.counts
+    assert cell.speedup.median == pytest.approx(20 / 10 * 25 / 20), "whole requests on both sides"
     assert cell.cost is None and cell.parts == {}

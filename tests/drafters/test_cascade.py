@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import folders
 from tests.drafters.helpers import make
 from tests.drafters.toys import repeating
 from tests.enumeration import EXACT, PAIRS, gap
@@ -230,6 +231,31 @@ def test_a_head_may_follow_suffix_decoding(tmp_path, kind, settings):
         assert together == alone
     else:
         assert together == texts(prompts, drafter="none")[0]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_drafts_for_a_text_may_not_depend_on_its_neighbours(alone):
+    """Where the other drafter draws, that would change how a text's dice are used; else it is as well to know them."""
+    other = Other(nodes=2)
+    drafter = CascadeDrafter(Sure(0.9, 0.9, 0.9), other, usual=2.0, alone=alone)
+    drafter.propose([make([1, 2])], [CHAIN])
+    assert not other.asked, "three likely nodes are worth more than two tokens for one"
+    drafter.propose([make([1, 2]) for _ in range(64)], [CHAIN] * 64)
+    assert bool(other.asked) != alone, "and not in a batch, where every node is paid for"
+
+
+def test_a_seeds_text_does_not_depend_on_its_neighbours(tmp_path):
+    """Who drafts decides how a text's dice are used, so it may not depend on who writes beside it."""
+    folder = folders.folder(tmp_path / "small", seed=4)
+    target = folders.folder(tmp_path / "target", context=256)
+    prompts = [[*range(40, 60)] * 3, [9, 8, 1, 2, 3, 4], [7] * 30, [5, 6, 7, 5, 6, 7, 5] * 12]
+    loaded = build.load(target, drafter="cascade", draft_model=folder, batch=4)
+    settings = {"max_new_tokens": 40, "ignore_eos": True, "temperature": 0.8}
+    each = [{"seed": seed} for seed in range(4)]
+    together = loaded.generate(prompts, each=each, **settings)
+    assert {len(result.token_ids) for result in together} == {40}
+    for result, prompt, own in zip(together, prompts, each, strict=True):
+        assert loaded.generate(prompt, **own, **settings).token_ids == result.token_ids
 
 
 def test_a_folder_tells_its_kind(tmp_path):

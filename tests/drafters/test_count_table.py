@@ -223,8 +223,11 @@ def test_every_kind_of_damage_is_noticed(tmp_path):
     save_table(learned([(key, [(1, 1), (2, 3)]) for key in KEYS * 3]), path, owner=OWNER)
     whole = path.read_bytes()
     damaged = [b"", b"{}", whole[: len(whole) // 2], whole[:-30]]
-    for place in range(40, len(whole) - 100, 97):
-        damaged.append(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+    places = [(place, 0x55) for place in range(40, len(whole) - 100, 97)]
+    directory = whole.index(b"PK\1\2")  # its fields say how members are packed, and whether they are encrypted
+    places += [(place, bit) for place in range(directory, directory + 46) for bit in (1, 2, 0x20, 0x40, 0xFF)]
+    for place, bits in places:
+        damaged.append(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
     for content in damaged:
         path.write_bytes(content)
         try:

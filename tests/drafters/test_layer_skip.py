@@ -67,6 +67,18 @@ def test_a_sampled_text_does_not_depend_on_its_neighbours(layers, shape):
     assert texts(together) == texts(alone)
 
 
+@pytest.mark.parametrize("rule", ["token", "block", "greedy-draft", "traversal", "coupled"])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_drafts_are_drawn_as_the_rule_asks(rule, temperature):
+    made = build.load(tiny_model(), drafter="layer-skip", layers="0,1", rule=rule)
+    plain = build.load(tiny_model(), drafter="none", rule=rule)
+    options = {"temperature": temperature, "max_new_tokens": 20, "seed": 5}
+    found, expected = (model.generate(PROMPTS[0], **options) for model in (made, plain))
+    assert found.statistics.drafted > 0
+    if temperature == 0 or rule == "coupled":
+        assert found.token_ids == expected.token_ids
+
+
 def test_all_layers_are_always_right():
     result = model_of((0, 1, 2), Shape.chain(3)).generate(PROMPTS[0], max_new_tokens=40)
     assert result.statistics.acceptance_rate == 1

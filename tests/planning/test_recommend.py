@@ -1,6 +1,7 @@
 """The recommendation, on costs and counts whose best setting is known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -68,7 +69,13 @@ def test_a_tree_is_sought_where_ranks_are_known():
 
 def cell(arm, counts, *, task="copy", batch=1):
     one = Spread(1.0, 1.0, 1.0)
-    return Cell(task, batch, 0.0, arm, one, one, one, one, 1.0, one, one, True, True, 64.0, {}, None, counts)
+    seen = {"draft": 0.0, "target": 1.0, "rule": 0.0, "rest": 0.0}
+    return Cell(task, batch, 0.0, arm, one, one, one, one, 1.0, one, one, True, True, 64.0, seen, None, counts)
+
+
+def report_of(folder, *cells, **about):
+    entry = {"bench": 1, "about": about, "cells": [item.to_json() for item in cells]}
+    (folder / "report.json").write_text(json.dumps(entry))
 
 
 @pytest.fixture
@@ -99,6 +106,46 @@ def test_the_command_recommends(capsys, folder):
     assert report["switch_off_above"] < 32 and "switch off above batch" in report["advice"]
     code, out, _ = plan(capsys, folder)
     assert code == 0 and "take model with" in " ".join(out.split()) and "--tree" in out
+
+
+def chain(arm, alpha, **options):
+    return cell(arm, tuple(chains(alpha, 4, rounds=300, seed=s) for s in range(9)), **options)
+
+
+def test_a_tree_is_not_told_as_a_chain_of_its_nodes(capsys, folder):
+    """Rows of a policy are lengths of chains: sixteen nodes side by side are no chain of sixteen."""
+    tree = Counts((*[0] * 16, 99), (10, 30, 59), ranked=(148, 148), chosen=(120, 19))
+    report_of(folder, cell("none", (Counts((9,), (9,)),)), cell("free", (tree,) * 9), chain("model k=4", 0.2))
+    code, out, _ = plan(capsys, folder)
+    assert code == 0 and "take free" in " ".join(out.split()) and "--policy" not in out
+    assert json.loads(plan(capsys, folder, "--json")[1])["schedule"] is None
+
+
+def test_a_drafter_of_unknown_cost_is_not_free(capsys, folder):
+    report_of(folder, chain("none", 0.5), chain("model k=4", 0.6), chain("eagle3 k=4", 0.9))
+    report = json.loads(plan(capsys, folder, "--json")[1])
+    assert {choice["drafter"] for choice in report["choices"]} == {"model"} and report["not_profiled"] == ["eagle3"]
+    assert "without eagle3" in " ".join(plan(capsys, folder)[1].split())
+    report_of(folder, chain("eagle3 k=4", 0.9))
+    code, _, err = plan(capsys, folder)
+    assert code == 2 and "no costs of eagle3" in err and err.count("\n") == 1
+
+
+def test_a_profile_of_another_model_is_pointed_out(capsys, folder):
+    known = costs()
+    Profile(known.passes, known.drafting, model={"name": "one"}).save(folder / "p.json")
+    for name, count in {"one": 0, "two": 1}.items():
+        report_of(folder, chain("model k=4", 0.8), model=name)
+        assert len(json.loads(plan(capsys, folder, "--json")[1])["notes"]) == count
+
+
+def test_what_cannot_be_chosen_is_not_recommended(capsys, folder):
+    """Another engine, and a rule under which the text would be another one."""
+    served = replace(chain("endpoint m", 0.99), parts={})
+    report_of(folder, served, chain("model k=4 typical-lossy", 0.95), chain("model k=4 token", 0.6))
+    report = json.loads(plan(capsys, folder, "--json")[1])
+    assert {(choice["drafter"], choice["rule"]) for choice in report["choices"]} == {("model", "token")}
+    assert "under rule token" in report["advice"]
 
 
 def test_it_says_when_not_to(capsys, folder):

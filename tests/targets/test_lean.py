@@ -55,7 +55,9 @@ def test_a_pass_without_our_cache_is_transformers_own(family):
     plain, (lean, _) = tiny_model(family, attention="eager"), lean_model(family)
     lean.set_attn_implementation("eager")
     ids = torch.tensor([text(12)])
-    assert torch.equal(lean(ids, use_cache=False).logits, plain(ids, use_cache=False).logits)
+    found, expected = (model(ids, use_cache=False, output_hidden_states=True) for model in (lean, plain))
+    assert torch.equal(found.logits, expected.logits)
+    assert all(map(torch.equal, found.hidden_states, expected.hidden_states)) and len(found.hidden_states) == 4
 
 
 @pytest.mark.skipif(why_not(torch.zeros(1)) is not None, reason="no packed products here")

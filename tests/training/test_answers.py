@@ -1,6 +1,7 @@
 """A model's answers in shards: what they say, that they can be repeated, and that an interrupted run goes on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,55 @@ def test_a_run_goes_on_with_the_first_shard_that_is_missing(model, prompts, tmp_
     lost.rename(lost.with_suffix(".part"))
     write_answers(model, rows, tmp_path / "out", TASK)
     assert kept.read_text() == "untouched" and lost.read_bytes() == whole[lost.name]
+
+
+def everything(folder):
+    return [answer for shard in sorted(folder.glob("shard-*.jsonl")) for answer in read_answers(shard)[0]]
+
+
+def test_more_prompts_are_answered_beside_those_that_were(model, prompts, tmp_path):
+    """Trying it on a few and then having all is what everybody does; a shard of a few is not one of all."""
+    rows, told = read_prompts(prompts)[0], []
+    write_answers(model, rows, tmp_path / "whole", TASK)
+    write_answers(model, rows[:4], tmp_path / "out", TASK)
+    first = (tmp_path / "out" / "shard-00000.jsonl").stat()
+    write_answers(model, rows, tmp_path / "out", TASK, report=told.append)
+    assert everything(tmp_path / "out") == everything(tmp_path / "whole") and told == [3, 3, 1]
+    assert (tmp_path / "out" / "shard-00000.jsonl").stat().st_mtime_ns == first.st_mtime_ns
+    write_answers(model, rows[:2], tmp_path / "out", TASK)
+    assert everything(tmp_path / "out") == everything(tmp_path / "whole"), "fewer take nothing away"
+
+
+def test_answers_to_something_else_are_not_taken(model, prompts, tmp_path):
+    rows = read_prompts(prompts)[0]
+    write_answers(model, rows, tmp_path / "out", TASK)
+    before = everything(tmp_path / "out")
+    for name in ("temperatures", "seed", "max_new_tokens", "longest", "shard"):
+        value = (0.5,) if name == "temperatures" else 5
+        with pytest.raises(ParameterError, match=name):
+            write_answers(model, rows, tmp_path / "out", replace(TASK, **{name: value}))
+    with pytest.raises(ParameterError, match="model"):
+        write_answers(replace(model, name="another"), rows, tmp_path / "out", TASK)
+    with pytest.raises(ParameterError, match="other prompts"):
+        write_answers(model, [rows[0], *rows[2:]], tmp_path / "out", TASK)
+    for broken in ('{"mod', ""):
+        (tmp_path / "out" / "task.jsonl").write_text(broken)
+        with pytest.raises(ParameterError, match=r"task\.jsonl"):
+            write_answers(model, rows, tmp_path / "out", TASK)
+    (tmp_path / "out" / "task.jsonl").unlink()
+    with pytest.raises(ParameterError, match="another folder"):
+        write_answers(model, rows, tmp_path / "out", TASK)
+    assert everything(tmp_path / "out") == before
+
+
+def test_a_shard_of_prompts_that_are_all_left_out_is_no_file(model, prompts, tmp_path):
+    rows = sorted(read_prompts(prompts)[0], key=lambda row: -len(row.messages[0]["content"]))
+    lengths = [len(model.stream([dict(m) for m in row.messages], max_new_tokens=1).prompts[0]) for row in rows]
+    task = Task(longest=lengths[-1], max_new_tokens=2, shard=3)
+    assert write_answers(model, rows, tmp_path / "out", task) > 3
+    assert not (tmp_path / "out" / "shard-00000.jsonl").exists() and len(everything(tmp_path / "out")) == 2
+    assert statistics(tmp_path / "out")["rows"] == sum(length == lengths[-1] for length in lengths)
+    assert write_answers(model, rows, tmp_path / "out", task) == 0, "they are not looked at again"
 
 
 def test_long_prompts_are_left_out_and_counted(model, prompts, tmp_path):

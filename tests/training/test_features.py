@@ -13,7 +13,7 @@ from truedraft.errors import CorruptModelError, ParameterError
 from truedraft.training.features import FeatureKind, compute_features, load_rows, shards_of
 from truedraft.training.teacher import Teacher
 
-KIND = FeatureKind("tiny", TAPS, 32, 64)
+KIND = FeatureKind("tiny", 1, TAPS, 32, 64)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_packed_answers_are_the_same_answers(tmp_path, target):
 
 
 def test_rows_are_cut_and_answers_that_vanish_are_left_out(tmp_path, target):
-    kind = FeatureKind("tiny", TAPS, 32, 6)
+    kind = FeatureKind("tiny", 1, TAPS, 32, 6)
     shard, _ = computed(tmp_path, answers(6, prompt=4), target, kind)
     found = load_rows(shard, tmp_path / "features", kind)
     assert [row.prompt_length for row in found] == [4, 5, 4, 5] and all(len(row) == 6 for row in found)
@@ -72,16 +72,32 @@ def test_rows_are_cut_and_answers_that_vanish_are_left_out(tmp_path, target):
 @pytest.mark.parametrize(
     "other",
     [
-        FeatureKind("other", TAPS, 32, 64),
-        FeatureKind("tiny", (0, 1, 2), 32, 64),
-        FeatureKind("tiny", TAPS, 16, 64),
-        FeatureKind("tiny", TAPS, 32, 65),
+        FeatureKind("other", 1, TAPS, 32, 64),
+        FeatureKind("tiny", 2, TAPS, 32, 64),
+        FeatureKind("tiny", 1, (0, 1, 2), 32, 64),
+        FeatureKind("tiny", 1, TAPS, 16, 64),
+        FeatureKind("tiny", 1, TAPS, 32, 65),
     ],
 )
 def test_features_of_another_kind_are_refused(tmp_path, target, other):
     shard, _ = computed(tmp_path, answers(2), target)
     with pytest.raises(ParameterError, match="another kind"):
         load_rows(shard, tmp_path / "features", other)
+
+
+def test_a_fingerprint_tells_weights_and_not_types():
+    """A model that was trained on has the shapes of the one it was made from, and other states."""
+    one, same, other = tiny_model(), tiny_model().to(torch.bfloat16), tiny_model()
+    with torch.no_grad():
+        other.get_decoder().layers[1].mlp.up_proj.weight.mul_(1.1)
+    prints = [Teacher(model, (0, 3)).fingerprint for model in (one, same, other)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_features_of_answers_that_changed_are_computed_again(tmp_path, target):
+    computed(tmp_path, answers(3), target)
+    shard, told = computed(tmp_path, answers(5), target)
+    assert told > 0 and len(load_rows(shard, tmp_path / "features", KIND)) == 5
 
 
 def test_features_that_do_not_belong_to_their_answers_are_refused(tmp_path, target):

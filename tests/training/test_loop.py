@@ -14,7 +14,7 @@ from tests.training.helpers import answers, featured, teacher
 from truedraft.errors import CorruptModelError, ParameterError
 from truedraft.nets.eagle3 import Eagle3Net
 from truedraft.training.acceptance import Tally
-from truedraft.training.loop import Course, rate_at
+from truedraft.training.course import Course, rate_at
 from truedraft.training.prepare import Plan, Rows, prepare
 from truedraft.training.recipes import RECIPES
 from truedraft.training.record import Record

@@ -9,7 +9,7 @@ from tests.training.helpers import TAPS, answers, featured
 from truedraft.errors import ParameterError
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.training.batches import collate
-from truedraft.training.loop import Course
+from truedraft.training.course import Course
 from truedraft.training.prepare import Plan, Rows, prepare
 from truedraft.training.student import Student, pruned, usual_layers
 from truedraft.training.teacher import Teacher

@@ -106,10 +106,56 @@ def test_heads_and_target_together(capsys, model, data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--resume"], "resume does nothing"),
+        (["--warmup", 3], "warmup does nothing"),
+        (["--accumulate", 2], "accumulate does nothing"),
+        (["--target-rate", 0], "target_rate 0"),
+    ],
+)
+def test_what_joint_training_cannot_do_is_refused(capsys, model, data, arguments, message):
+    code, _, err = train(capsys, "medusa", model, data, "--unroll", 2, "--steps", 2, "--joint", 2, *arguments)
+    assert code == 2 and message in err and not list((data.parent / "run").iterdir())
+
+
+def test_joint_training_can_be_tried_dry_and_is_not_written_over(capsys, model, data):
+    joint = ["--unroll", 2, "--steps", 1, "--joint", 1]
+    code, out, _ = train(capsys, "medusa", model, data, *joint, "--dry-run")
+    assert code == 0 and "supervised guesses" in out and not (data.parent / "run").exists()
+    assert train(capsys, "medusa", model, data, *joint)[0] == 0
+    before = (data.parent / "run" / "target" / "model.safetensors").stat().st_mtime_ns
+    code, _, err = train(capsys, "medusa", model, data, *joint)
+    assert code == 2 and "holds a run already" in err
+    assert (data.parent / "run" / "target" / "model.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_a_single_row_is_enough_to_try_it(capsys, model, data, kind):
+    code, out, err = train(capsys, kind, model, data, "--limit", 1, "--steps", 2, "--unroll", 2)
+    assert code == 0, err
+    assert " 0 supervised guesses" not in out
+
+
+def test_features_of_another_model_of_the_same_shapes_are_not_taken(capsys, model, data, tmp_path):
+    assert train(capsys, "medusa", model, data, "--steps", 1, "--unroll", 2)[0] == 0
+    other = folder(tmp_path / "other", seed=5)
+    code, _, err = train(capsys, "medusa", other, data, "--steps", 1, "--unroll", 2, out="more")
+    assert code == 2 and "another kind" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         (["--loss", "kl"], "reverse-kl"),
         (["--unroll", 0], "at least 1"),
         (["--longest", 6], "longest"),
         (["--init-from", "nowhere"], "nowhere"),
+        (["--accumulate", 0], "accumulate is 0"),
+        (["--examine-every", 0], "examine_every is 0"),
+        (["--checkpoint-every", 0], "checkpoint_every is 0"),
+        (["--steps", 0], "steps is 0"),
+        (["--rate", -1], "rate is -1"),
+        (["--threads", 0], "threads is 0"),
+        (["--joint", 2], "kind medusa"),
     ],
 )
 def test_mistakes_are_one_line(capsys, model, data, arguments, message):

@@ -50,9 +50,10 @@ class TransformersArm:
         sampling: dict[str, Any] = {"do_sample": False}
         if order.temperature:
             sampling = {"do_sample": True, "temperature": order.temperature, "top_k": 0, "top_p": 1.0}
+        device = self.model.device
         output = self.model.generate(
-            torch.tensor(rows),
-            attention_mask=torch.tensor(mask),
+            torch.tensor(rows, device=device),
+            attention_mask=torch.tensor(mask, device=device),
             max_new_tokens=order.tokens,
             min_new_tokens=order.tokens if order.fixed_length else None,
             pad_token_id=0,
@@ -75,7 +76,7 @@ class _FirstToken:
     def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
         if self.at is None:
             self.at = self._clock()
-        return torch.zeros(len(ids), dtype=torch.bool)
+        return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
 
 def _cut(ids: list[int], stops: set[int]) -> tuple[int, ...]:
@@ -84,12 +85,14 @@ def _cut(ids: list[int], stops: set[int]) -> tuple[int, ...]:
     return tuple(ids[: end + 1])
 
 
-def transformers_arms(model: Any, *, assistant: Any = None, lookup: int = 10) -> list[TransformersArm]:
-    """Plain, prompt lookup, and assisted generation if there is an assistant."""
-    arms = [
-        TransformersArm("transformers", model),
-        TransformersArm("transformers prompt lookup", model, {"prompt_lookup_num_tokens": lookup}),
-    ]
+def transformers_arms(
+    model: Any, *, assistant: Any = None, lookup: int = 10, clock: Callable[[], float] = perf_counter
+) -> list[TransformersArm]:
+    """Plain, prompt lookup, and assisted generation if there is an assistant. clock: one that waits for the device."""
+    options: dict[str, dict[str, Any]] = {
+        "transformers": {},
+        "transformers prompt lookup": {"prompt_lookup_num_tokens": lookup},
+    }
     if assistant is not None:
-        arms.append(TransformersArm("transformers assisted", model, {"assistant_model": assistant}))
-    return arms
+        options["transformers assisted"] = {"assistant_model": assistant}
+    return [TransformersArm(name, model, each, clock=clock) for name, each in options.items()]

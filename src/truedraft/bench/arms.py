@@ -13,7 +13,7 @@ from truedraft.model import Model
 from truedraft.planning.counts import Counts
 from truedraft.request import Parameters, make_session
 
-__all__ = ["Arm", "ModelArm", "Order", "Sample"]
+__all__ = ["Arm", "ModelArm", "Order", "Sample", "each_of"]
 
 Ids = tuple[int, ...]
 
@@ -42,9 +42,10 @@ class Sample:
     """What writing an order took.
 
     ids: the output of every prompt; None where an engine gives only text. seconds: from the request to the last token.
-    first: seconds to the first token of a text on average. decoded, decoding: tokens and seconds of the rounds in which
-    the whole batch was decoding and no prompt was read, or of everything after the first token where rounds are not
-    seen. parts: seconds of these rounds by part. counts: a prompt each; none where rounds are not seen.
+    first: seconds to the first token of a text on average; each: for every later one, or None where the ends of single
+    texts are not seen. decoded, decoding: tokens and seconds of the rounds in which the whole batch was decoding and no
+    prompt was read, or of everything after the first token where rounds are not seen. parts: seconds of these rounds by
+    part. counts: a prompt each; none where rounds are not seen.
     """
 
     ids: tuple[Ids, ...] | None
@@ -56,6 +57,16 @@ class Sample:
     parts: Mapping[str, float] = field(default_factory=dict)
     counts: tuple[Counts, ...] = ()
     rounds: int = 0
+    each: float | None = None
+
+
+def each_of(texts: Sequence[tuple[int, float, float]]) -> float | None:
+    """Seconds of a text for each token after its first, on average; None without any.
+
+    texts: of every one its tokens, and seconds to its first and last.
+    """
+    found = [(last - first) / (tokens - 1) for tokens, first, last in texts if tokens > 1]
+    return statistics.mean(found) if found else None
 
 
 @runtime_checkable
@@ -108,6 +119,7 @@ class _Log:
         self._clock, self._batch = clock, batch
         self._start = self._last = clock()
         self._first: dict[Session, float] = {}
+        self._end: dict[Session, float] = {}
         self._rounds: dict[Session, list[Round]] = {}
         self._decoded, self._decoding, self._steps = 0, 0.0, 0
         self._parts = Timings()
@@ -116,6 +128,7 @@ class _Log:
         now = self._clock()
         for session, record in step:
             self._first.setdefault(session, now - self._start)
+            self._end[session] = now - self._start
             self._rounds.setdefault(session, []).append(record)
         if len(step) == self._batch and not any(record.index == 0 for _, record in step):
             self._decoded += sum(record.emitted for _, record in step)
@@ -141,4 +154,5 @@ class _Log:
             parts=parts,
             counts=tuple(Counts.of(self._rounds[session]) for session in sessions),
             rounds=self._steps,
+            each=each_of([(len(session.output), self._first[session], self._end[session]) for session in sessions]),
         )

@@ -11,19 +11,22 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from truedraft.bench.arms import Order, Sample
+from truedraft.bench.arms import Order, Sample, each_of
 from truedraft.errors import ParameterError
 from truedraft.planning.counts import Counts
 
 __all__ = ["EndpointArm", "counts_between", "metrics_of", "served_model"]
 
 _SECONDS = 600
+_FAULTS = (URLError, OSError, HTTPException)
+"""What asking may end in: nobody there, somebody who does not speak HTTP, an answer that breaks off."""
 _METRIC = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
 _POSITION = re.compile(r'position="(\d+)"')
 
@@ -53,7 +56,9 @@ class EndpointArm:
         first = sum(answer.first for answer in answers) / len(answers)
         tokens = sum(answer.tokens for answer in answers)
         decoded, decoding = tokens - len(answers), max(answer.last for answer in answers) - first
-        return Sample(None, tokens, seconds, first, decoded, decoding, {}, () if counts is None else (counts,))
+        each = each_of([(answer.tokens, answer.first, answer.last) for answer in answers])
+        known = () if counts is None else (counts,)
+        return Sample(None, tokens, seconds, first, decoded, decoding, counts=known, each=each)
 
     def _answer(self, order: Order, place: int, start: float) -> _Answer:
         """One text."""
@@ -91,7 +96,7 @@ class EndpointArm:
                     data = line.decode().strip().removeprefix("data:").strip()
                     if data and data != "[DONE]" and line.startswith(b"data:"):
                         yield json.loads(data)
-        except (URLError, OSError, ValueError) as error:
+        except (*_FAULTS, ValueError) as error:
             raise ParameterError(f"endpoint {self.address} did not answer a completion ({error})") from error
 
 
@@ -109,7 +114,7 @@ def served_model(address: str) -> str:
     try:
         with urlopen(f"{address}/v1/models", timeout=_SECONDS) as reply:
             return str(json.load(reply)["data"][0]["id"])
-    except (URLError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (*_FAULTS, ValueError, KeyError, IndexError, TypeError) as error:
         raise ParameterError(
             f"endpoint is {address!r}: expected the base address of an OpenAI-style server ({error})"
         ) from error
@@ -124,11 +129,14 @@ def metrics_of(address: str) -> Metrics:
     try:
         with urlopen(f"{address}/metrics", timeout=_SECONDS) as reply:
             text = reply.read().decode("utf-8", "replace")
-    except (URLError, OSError):
+    except (*_FAULTS, ValueError):
         return {}
     found: Metrics = {}
     for match in _METRIC.finditer(text):
-        found.setdefault(match["name"], {})[match["labels"] or ""] = float(match["value"])
+        try:
+            found.setdefault(match["name"], {})[match["labels"] or ""] = float(match["value"])
+        except ValueError:
+            continue  # a page, and none of metrics
     return found
 
 

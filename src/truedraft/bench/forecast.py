@@ -16,7 +16,7 @@ from truedraft.bench.summary import Cell
 from truedraft.planning.predict import Estimate, predicted_speedup, resampled
 from truedraft.planning.profile import Profile
 
-__all__ = ["CLOSE", "Forecast", "drafter_of", "family_of", "forecasts_of", "length_of"]
+__all__ = ["CLOSE", "Forecast", "drafter_of", "family_of", "forecasts_of", "foretold", "length_of", "rule_of"]
 
 CLOSE = 0.15
 """How far a prediction may be from the measured speedup, as a share of that, to count as right."""
@@ -81,12 +81,15 @@ class Forecast:
 
 
 def forecasts_of(cells: Sequence[Cell], profile: Profile) -> list[Forecast]:
-    """A forecast for every cell that drafts and whose rounds were seen."""
-    return [
-        _forecast(cell, _source(cell, cells), profile)
-        for cell in cells
-        if cell.counts and drafter_of(cell.arm) != "none" and "policy" not in cell.arm
-    ]
+    """A forecast for every cell that drafts, whose rounds were seen, and whose drafter the profile knows."""
+    return [_forecast(cell, _source(cell, cells), profile) for cell in cells if foretold(cell, profile)]
+
+
+def foretold(cell: Cell, profile: Profile) -> bool:
+    """Whether a profile can speak of a cell: of rounds seen here, of a fixed shape, by a drafter whose cost it has."""
+    drafter = drafter_of(cell.arm)
+    seen = drafter != "none" and bool(cell.counts) and bool(cell.parts)  # of another engine no parts are seen
+    return seen and " policy " not in cell.arm and profile.knows(drafter)
 
 
 def _forecast(cell: Cell, source: Cell, profile: Profile) -> Forecast:
@@ -112,6 +115,7 @@ def _source(cell: Cell, cells: Sequence[Cell]) -> Cell:
 
 
 _K = re.compile(r" k=(\d+)")
+_SHAPE = re.compile(r" k=\d+| tree \S+")
 
 
 def drafter_of(arm: str) -> str:
@@ -122,6 +126,11 @@ def drafter_of(arm: str) -> str:
 def family_of(arm: str) -> str:
     """An arm's name without the length of its chains; arms with other shapes are a family each."""
     return _K.sub(" chain", arm)
+
+
+def rule_of(arm: str) -> str:
+    """The acceptance rule of an arm."""
+    return _SHAPE.sub("", arm.partition(" policy ")[0]).partition(" ")[2] or "auto"
 
 
 def length_of(arm: str) -> int | None:

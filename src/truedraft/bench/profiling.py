@@ -110,18 +110,21 @@ def draft_costs(
     batches: Sequence[int] = (1, 4),
     depths: Sequence[int] = (1, 4, 8),
     tokens: int = 32,
+    clock: Callable[[], float] = perf_counter,
     told: Told | None = None,
 ) -> tuple[DraftCost, ...]:
     """What rounds cost outside the target's pass, by drafter and batch, from decoding real prompts.
 
-    models: the same target with each drafter, by name. All draft chains, so that the cost is one of a step.
+    models: the same target with each drafter, by name. clock: one that waits for the device. All draft chains, so that
+    the cost is one of a step.
     """
     costs: list[DraftCost] = []
     for name, model in models.items():
         if told is not None:
             told(f"drafter {name}")
         for batch in batches:
-            costs.append(_fit(name, batch, _rounds(model, prompts, batch, depths, tokens)))
+            timed = replace(model, decoder=replace(model.decoder, clock=clock))
+            costs.append(_fit(name, batch, _rounds(timed, prompts, batch, depths, tokens)))
     return tuple(costs)
 
 

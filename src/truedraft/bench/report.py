@@ -74,14 +74,17 @@ class Report:
                 write_png(chart, folder / f"{name}.png")
 
 
-def read_cells(path: Path) -> list[Cell]:
-    """The cells of a report.json, or of the folder that holds one. Raises `ParameterError` for any other file."""
+def read_cells(path: Path) -> tuple[list[Cell], dict[str, Any]]:
+    """The cells of a report.json, or of the folder that holds one, and what it says of its run.
+
+    Raises `ParameterError` for any other file.
+    """
     file = path / "report.json" if path.is_dir() else path
     try:
         entry = json.loads(file.read_text("utf-8"))
         if entry["bench"] != _VERSION:
             raise ValueError(f"version {entry['bench']}")
-        return [Cell.from_json(cell) for cell in entry["cells"]]
+        return [Cell.from_json(cell) for cell in entry["cells"]], dict(entry.get("about") or {})
     except OSError as error:
         raise ParameterError(f"bench {str(path)!r} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

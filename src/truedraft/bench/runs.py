@@ -79,18 +79,20 @@ class Journal:
             raise ParameterError(f"out is {str(path.parent)!r}: cannot write there ({error.strerror})") from error
 
     def _resume(self, header: dict[str, Any]) -> None:
-        first, *rest = self._path.read_text("utf-8").splitlines()
-        if json.loads(first) != header:
+        content = self._path.read_text("utf-8")
+        first, *rest = content.splitlines()
+        if _read(first) != header:
             raise ParameterError(
                 f"{self._path.parent} holds results of other settings: take another folder, or remove {self._path.name}"
             )
-        for line in rest:
-            try:
-                self.lines.append(json.loads(line))
-            except ValueError:
+        for line in map(_read, rest):
+            if line is None:
                 break  # cut off while it was written
-        text = "\n".join(json.dumps(entry) for entry in [header, *self.lines])
-        self._path.write_text(text + "\n", "utf-8")
+            self.lines.append(line)
+        if len(self.lines) < len(rest) or not content.endswith("\n"):
+            part = self._path.with_suffix(".part")
+            part.write_text("".join(json.dumps(entry) + "\n" for entry in [header, *self.lines]), "utf-8")
+            part.replace(self._path)
 
     def has(self, unit: Unit, arms: Sequence[Arm]) -> bool:
         """Whether all arms of a unit are in it."""
@@ -98,10 +100,24 @@ class Journal:
         return {arm.name for arm in arms} <= done
 
     def add(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Write the lines of a unit."""
+        """Write the lines of a unit. Raises `ParameterError` where that is not possible."""
         self.lines += lines
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+        except OSError as error:
+            raise ParameterError(
+                f"{self._path} cannot be written ({error.strerror}): the units before are kept, and a run goes on there"
+            ) from error
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    """An object; None if it is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def run_units(
@@ -153,6 +169,7 @@ def _line(unit: Unit, arm: Arm, sample: Sample, plain: Sample) -> dict[str, Any]
         "tokens": sample.tokens,
         "seconds": sample.seconds,
         "first": sample.first,
+        "each": sample.each,
         "decoded": sample.decoded,
         "decoding": sample.decoding,
         "rounds": sample.rounds,

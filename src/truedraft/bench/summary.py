@@ -144,7 +144,8 @@ def cells_of(lines: Iterable[Line]) -> list[Cell]:
 
 def _cell(lines: Sequence[Line], plain: Mapping[str, Line]) -> Cell:
     """One arm's units beside plain decoding's."""
-    pairs = [(line, plain[line["unit"]]) for line in lines if line["unit"] in plain]
+    pairs = [_bases(line, plain[line["unit"]]) for line in lines if line["unit"] in plain]
+    requests = [_overall(line) / _overall(plain[line["unit"]]) for line in lines if line["unit"] in plain]
     first = lines[0]
     return Cell(
         task=first["task"],
@@ -152,10 +153,10 @@ def _cell(lines: Sequence[Line], plain: Mapping[str, Line]) -> Cell:
         temperature=first["temperature"],
         arm=first["arm"],
         speed=Spread.of([line["tokens"] / line["seconds"] for line in lines]),
-        decoding=Spread.of([_pace(line) for line in lines]),
-        speedup=Spread.of([_pace(line) / _pace(base) for line, base in pairs]),
-        request_speedup=Spread.of([_overall(line) / _overall(base) for line, base in pairs]),
-        total_speedup=_total(base for _, base in pairs) / _total(line for line, _ in pairs),
+        decoding=Spread.of([_pace(_basis(line)) for line in lines]),
+        speedup=Spread.of([_pace(own) / _pace(base) for own, base in pairs]),
+        request_speedup=Spread.of(requests),
+        total_speedup=_total([base for _, base in pairs]) / _total([own for own, _ in pairs]),
         first=Spread.of([line["first"] for line in lines]),
         each=Spread.of([_each(line) for line in lines]),
         identical=all(line["differs"] is None for line in lines) if first["greedy"] else None,
@@ -167,31 +168,47 @@ def _cell(lines: Sequence[Line], plain: Mapping[str, Line]) -> Cell:
     )
 
 
-def _basis(line: Line) -> tuple[int, float]:
-    """Tokens and seconds of the rounds with the whole batch; of the whole request where no such round was seen."""
-    if line["decoded"] and line["decoding"]:
+Basis = tuple[int, float]
+"""Tokens, and the seconds that they took."""
+
+
+def _decodes(line: Line) -> bool:
+    """Whether a round with the whole batch was seen."""
+    return bool(line["decoded"] and line["decoding"])
+
+
+def _basis(line: Line) -> Basis:
+    """Of the rounds with the whole batch; of the whole request where no such round was seen."""
+    if _decodes(line):
         return int(line["decoded"]), float(line["decoding"])
     return int(line["tokens"]), float(line["seconds"])
 
 
-def _pace(line: Line) -> float:
-    """Tokens a second while decoding."""
-    tokens, seconds = _basis(line)
-    return tokens / seconds
+def _bases(line: Line, plain: Line) -> tuple[Basis, Basis]:
+    """An arm's and plain decoding's, of the same kind: a text that one bet ends has no rounds to compare."""
+    if _decodes(line) and _decodes(plain):
+        return _basis(line), _basis(plain)
+    return (int(line["tokens"]), float(line["seconds"])), (int(plain["tokens"]), float(plain["seconds"]))
+
+
+def _pace(basis: Basis) -> float:
+    """Tokens a second."""
+    return basis[0] / basis[1]
 
 
 def _overall(line: Line) -> float:
     return float(line["tokens"] / line["seconds"])
 
 
-def _total(lines: Iterable[Line]) -> float:
-    """Decoding seconds a token, all units together."""
-    bases = [_basis(line) for line in lines]
+def _total(bases: Sequence[Basis]) -> float:
+    """Seconds a token, all units together."""
     return sum(seconds for _, seconds in bases) / sum(tokens for tokens, _ in bases)
 
 
 def _each(line: Line) -> float:
-    """Seconds of a text for each token after its first."""
+    """Seconds of a text for each token after its first; as if all ended with the last where ends were not seen."""
+    if line.get("each") is not None:
+        return float(line["each"])
     later = line["tokens"] - line["batch"]
     return float((line["seconds"] - line["first"]) * line["batch"] / later) if later > 0 else 0.0
 

@@ -44,6 +44,7 @@ def load(
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
     if isinstance(target, PreTrainedModel):  # somebody else's: it is left as it is
+        chosen.check_unused(("dtype", "device", "attention", "exact", "weights"), "a model in memory is left as it is")
         loaded, name = Loaded(CachedModel(target), tokenizer, Preparation(False)), type(target).__name__
     else:
         loaded, name = load_named(target, chosen, progress), str(target)

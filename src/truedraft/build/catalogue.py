@@ -118,7 +118,8 @@ def _recycle(kit: Kit) -> tuple[RecycleDrafter, Shape]:
 
 def _layer_skip(kit: Kit) -> tuple[Drafter, Shape]:
     found = _layers(kit)
-    return layer_skip(kit.target, found.layers, vocabulary=kit.target.vocab_size), Shape.chain(found.draft_tokens)
+    drafter = layer_skip(kit.target, found.layers, vocabulary=kit.target.vocab_size, law=_law(kit))
+    return drafter, Shape.chain(found.draft_tokens)
 
 
 def _layers(kit: Kit) -> LayerSet:
@@ -179,7 +180,7 @@ def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
     else:
         return CascadeDrafter(suffix, _recycle(kit)[0], passes=passes), _GROWN
     chains = rule_named(kit.options.rule).chains
-    drafter = CascadeDrafter(suffix, other, passes=passes, effort=effort, reach=reach)
+    drafter = CascadeDrafter(suffix, other, passes=passes, effort=effort, reach=reach, alone=True)
     return drafter, Shape.chain(_GROWN.depth) if chains else _GROWN
 
 

@@ -90,6 +90,12 @@ class Options:
                 raise ParameterError(
                     f"{name} is given with drafter {self.drafter!r}: it belongs to drafter {' or '.join(users)}"
                 )
+        others = [name for name in ("head", "draft_model", "memory") if getattr(self, name) is not None]
+        if self.drafter == "cascade" and len(others) > 1:
+            raise ParameterError(f"{others[0]} and {others[1]} are given with drafter 'cascade': it asks one of them")
+        has_rows = not isinstance(self.policy, str) or self.policy.startswith("[")
+        if has_rows and (self.tree is not None or self.draft_tokens is not None):
+            raise ParameterError("tree or draft_tokens is given with a policy of rows: these say what is drafted")
         if self.translate not in (None, "tokens", "text"):
             raise ParameterError(f"translate is {self.translate!r}: expected tokens or text")
         if self.translate and self.draft_model is None:
@@ -106,6 +112,12 @@ class Options:
             raise ParameterError(f"attention is {self.attention!r} with exact: expected auto, which can be exact")
         if self.device not in ("auto", "cpu") and not self.device.startswith("cuda"):
             raise ParameterError(f"device is {self.device!r}: expected auto, cpu or cuda")
+
+    def check_unused(self, names: Sequence[str], why: str) -> None:
+        """Raise `ParameterError` for an option that is given and could not be heeded."""
+        usual = {entry.name: entry.default for entry in fields(self)}
+        if said := next((name for name in names if getattr(self, name) not in (usual[name], False)), None):
+            raise ParameterError(f"{said} is {getattr(self, said)!r}, and {why}: leave it out, or load by name")
 
 
 _TEXT = str, "text"
@@ -149,6 +161,8 @@ def parse_shape(draft_tokens: int | None, tree: str | int | None) -> Shape | Non
         )
     if len(numbers) == 1:
         shape = Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
+    elif draft_tokens is not None:
+        raise ParameterError(f"draft_tokens is {draft_tokens} with tree {tree!r}, whose levels say how deep it is")
     else:
         shape = Shape.tree(*numbers)
     if shape.nodes > _MOST_NODES:

@@ -7,7 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from transformers import AutoModelForCausalLM
@@ -16,6 +15,7 @@ from truedraft.bench.against import TransformersArm, transformers_arms
 from truedraft.bench.arms import Arm, Order
 from truedraft.bench.endpoint import EndpointArm, served_model
 from truedraft.bench.grid import Load, settings_of
+from truedraft.bench.machine import clock_of
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal
 from truedraft.build import load
@@ -24,8 +24,10 @@ from truedraft.cli.lists import fractions_of, integers_of, names_of
 from truedraft.cli.measuring import Fleet, about, extras_of, prompts_of, run, show, warnings_of
 from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError
+from truedraft.model import Model
 from truedraft.models import DEFAULT, resolve
 from truedraft.planning.profile import Profile
+from truedraft.targets.torch_target import TorchTarget
 
 __all__ = ["bench"]
 
@@ -119,7 +121,7 @@ def bench(
     others: list[Arm] = (
         [] if endpoint is None else [EndpointArm(endpoint.rstrip("/"), served_model(endpoint.rstrip("/")))]
     )
-    theirs = [] if against is None else _transformers(model, draft_model, offline)
+    theirs = [] if against is None else _transformers(plain, model, draft_model, offline)
     texts = prompts_of(plain.facts, names_of(tasks), count=prompts, category=category, most=prompt_tokens)
     loads = [
         Load(*cell)
@@ -128,6 +130,11 @@ def bench(
     order = Order((), (), tokens, fixed_length=fixed_length)
     facts = about(
         plain,
+        texts,
+        files=[model, draft_model, head, profile if "auto" in names_of(policies) else None],
+        dtype=dtype,
+        weights=weights,
+        device=device,
         tasks=list(texts),
         prompts=prompts,
         tokens=tokens,
@@ -136,6 +143,7 @@ def bench(
         prompt_tokens=prompt_tokens,
         draft_model=draft_model,
         head=head,
+        endpoint=endpoint,
         settings=[str(setting) for setting in settings],
     )
     journal = Journal(out / "journal.jsonl", facts)
@@ -154,10 +162,15 @@ def bench(
     return 1 if report.mismatches else 0
 
 
-def _transformers(model: str, draft_model: str | None, offline: bool) -> list[TransformersArm]:
-    """The arms of transformers, on the same weights as it loads them itself."""
+def _transformers(plain: Model, model: str, draft_model: str | None, offline: bool) -> list[TransformersArm]:
+    """The arms of transformers, on the same weights as it loads them itself, in the same type and place."""
+    target = plain.decoder.target
+    assert isinstance(target, TorchTarget)
+    dtype, device = target.model.dtype, target.model.device
 
     def loaded(name: str) -> Any:
-        return AutoModelForCausalLM.from_pretrained(resolve(name, offline=offline), dtype=torch.float32).eval()
+        found: Any = AutoModelForCausalLM.from_pretrained(resolve(name, offline=offline), dtype=dtype)
+        return found.to(device).eval()
 
-    return transformers_arms(loaded(model), assistant=None if draft_model is None else loaded(draft_model))
+    assistant = None if draft_model is None else loaded(draft_model)
+    return transformers_arms(loaded(model), assistant=assistant, clock=clock_of(device))

@@ -66,8 +66,10 @@ def experiment(
         plain = load(model, progress=progress, drafter="none", exact=exact, threads=threads, offline=offline)
     fleet, notes = Fleet(plain, extras_of(None, head)), list[str]()
     arms = _arms(fleet, notes)
-    texts = prompts_of(plain.facts, [copy, free], count=prompts, most=prompt_tokens)
-    texts = dict(zip(("copy", "free"), texts.values(), strict=True))
+    texts = {
+        name: next(iter(prompts_of(plain.facts, [source], count=prompts, most=prompt_tokens).values()))
+        for name, source in (("copy", copy), ("free", free))
+    }
     loads = [
         Load(*cell)
         for cell in product(texts, integers_of("batches", batches), fractions_of("temperatures", temperatures))
@@ -76,7 +78,17 @@ def experiment(
     most = max(map(len, texts.values()))
     if most < _FULL:
         notes.append(f"scaled down: {most} prompts a load, {_FULL} in the full experiment")
-    facts = about(plain, prompts=most, tokens=tokens, prompt_tokens=prompt_tokens, copy=copy, free=free, head=head)
+    facts = about(
+        plain,
+        texts,
+        files=[model, head],
+        prompts=most,
+        tokens=tokens,
+        prompt_tokens=prompt_tokens,
+        copy=copy,
+        free=free,
+        head=head,
+    )
     order = Order((), (), tokens)
     journal = Journal(out / "journal.jsonl", facts)
     run(texts, loads, lambda _: arms, order, repeats=repeats, journal=journal, console=console)
@@ -107,12 +119,15 @@ def _arms(fleet: Fleet, notes: list[str]) -> list[Arm]:
 def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out: Path, console: Console) -> Profile:
     """The profile of an earlier try in the same folder, or a new one that reaches to the largest batch."""
     file = out / "profile.json"
-    if file.exists():
-        return Profile.load(file)
     batches = tuple(sorted({1, *(load.batch for load in loads)}))
+    drafters = dict.fromkeys(arm.name.split(" ")[0] for arm in arms)
+    if file.exists():
+        found = Profile.load(file)
+        is_its = found.model.get("name") == plain.name and set(batches) <= set(found.batches)
+        if is_its and all(map(found.knows, drafters)):
+            return found
     context = min(128, (plain.facts.context_length or 4096) // 2)
     grid = Grid((context,), batches, (1, 2, 3, 6, 9, 17), tokens=6 * max(batches), repeats=3)
-    drafters = dict.fromkeys(arm.name.split(" ")[0] for arm in arms)
     models = {name: fleet.model(Setting(name)) for name in drafters}
     with console.status("measuring the machine") as status:
         found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))

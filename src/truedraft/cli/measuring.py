@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from truedraft.bench.texts import ids_of
 from truedraft.build import parse_shape, redraft
 from truedraft.build.policies import glance, policy_named
 from truedraft.cli.bars import Bar
+from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.planning.profile import Profile
@@ -97,7 +99,7 @@ def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profi
     passes = pass_times(target, plain.facts, grid, clock=clock, told=told)
     prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
     batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
-    drafting = draft_costs(models, prompts, batches=batches, told=told)
+    drafting = draft_costs(models, prompts, batches=batches, clock=clock, told=told)
     return Profile(passes, drafting, machine, {"name": plain.name, "ragged": target.model.ragged, **asdict(size)})
 
 
@@ -112,18 +114,35 @@ def prompts_of(
             source, own = task, ""
         name = f"{Path(source).stem}:{own}" if own else Path(source).stem
         rows = read_prompts(source, limit=count, category=own or category)
+        if name in found:
+            raise ParameterError(f"two tasks are named {name!r}: rename one of the files")
         found[name] = [ids_of(facts, row.text, most=most) for row in rows]
     return found
 
 
-def about(model: Model, **more: Any) -> dict[str, Any]:
-    """What a report says of its run."""
+def about(
+    model: Model, texts: Mapping[str, Sequence[Ids]], *, files: Sequence[str | Path | None] = (), **more: Any
+) -> dict[str, Any]:
+    """What a report says of its run, and what tells its results from others'.
+
+    files: of models, heads and profiles, or their folders, which may change under the same name.
+    """
     return {
         "model": model.name,
         "exact": model.exact,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "texts": f"{zlib.crc32(repr(texts).encode()):08x}",
+        "files": f"{zlib.crc32(repr([_stamp(file) for file in files]).encode()):08x}",
     } | more
+
+
+def _stamp(path: str | Path | None) -> list[tuple[str, int, int]]:
+    """Name, size and time of a file, or of a folder's weights; nothing of what is none."""
+    if path is None:
+        return []
+    files = [Path(path)] if Path(path).is_file() else sorted(Path(path).glob("*.safetensors"))
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def warnings_of(prompts: Mapping[str, Sequence[Ids]], loads: Sequence[Load], order: Order, repeats: int) -> list[str]:

@@ -60,7 +60,8 @@ def plan(
     if (profile is None) != (bench is None):
         raise ParameterError("plan needs --profile and --bench together, or neither")
     if profile is not None and bench is not None:
-        return recommended(Profile.load(profile), read_cells(bench), (task, temperature), as_json=json_)
+        cells, about = read_cells(bench)
+        return recommended(Profile.load(profile), cells, (task, temperature), of=about.get("model"), as_json=json_)
     if (alpha is None) == (rates is None):
         raise ParameterError(
             "plan needs exactly one of --alpha (0.7) and --rates (0.8,0.7,0.6), or --profile and --bench"

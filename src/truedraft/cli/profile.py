@@ -14,7 +14,7 @@ from truedraft.bench.profiling import Grid
 from truedraft.build import load, redraft
 from truedraft.cli import options as opt
 from truedraft.cli.lists import integers_of, names_of
-from truedraft.cli.measuring import measured
+from truedraft.cli.measuring import extras_of, measured
 from truedraft.cli.progress import RichProgress
 from truedraft.models import DEFAULT
 from truedraft.outputs import require_file
@@ -30,6 +30,7 @@ def profile(
         str, typer.Option("--drafters", help="Drafters to time, with commas between.")
     ] = "ngram,suffix,recycle",
     draft_model: opt.DraftModel = None,
+    head: opt.Head = None,
     contexts: Annotated[str, typer.Option("--contexts", help="Tokens of context.")] = "128,1024",
     batches: Annotated[str, typer.Option("--batches", help="Texts in a pass.")] = "1,2,4,8,16,32",
     widths: Annotated[str, typer.Option("--widths", help="New tokens a text.")] = "1,2,3,5,9,17,33",
@@ -64,10 +65,9 @@ def profile(
     }
     with RichProgress(console) as progress:
         loaded = load(model, progress=progress, drafter="none", **options)
-    models = {"none": loaded}
+    models, extras = {"none": loaded}, extras_of(draft_model, head)
     for name in names_of(drafters):
-        extra = {"draft_model": draft_model} if name == "model" else {}
-        models[name] = redraft(loaded, drafter=name, **extra, **options)
+        models[name] = redraft(loaded, drafter=name, **extras.get(name, {}), **options)
     with console.status("measuring") as status:
         found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))
     if out is not None:

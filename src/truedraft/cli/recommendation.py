@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from truedraft.bench.forecast import drafter_of, family_of, length_of
+from truedraft.bench.forecast import drafter_of, family_of, foretold, length_of, rule_of
 from truedraft.bench.summary import Cell
 from truedraft.errors import ParameterError
 from truedraft.planning.profile import Profile
 from truedraft.planning.recommend import Candidate, Recommendation, recommend, tree_for
 from truedraft.planning.trees import branching_of
+from truedraft.verify.auto import rule_named
 
 __all__ = ["candidates_of", "recommended"]
 
@@ -22,13 +23,18 @@ _FEW = 10
 """Prompts below which resampling them says little of the doubt."""
 
 
-def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None, float], *, as_json: bool) -> int:
-    """Print the recommendation for a task (None: all of them) and temperature."""
+def recommended(
+    profile: Profile, cells: Sequence[Cell], load: tuple[str | None, float], *, of: str | None = None, as_json: bool
+) -> int:
+    """Print the recommendation for a task (None: all of them) and temperature. of: the model of the cells."""
     task, temperature = load
-    candidates = candidates_of(cells, task, temperature)
+    asked = [cell for cell in cells if cell.temperature == temperature and task in (None, cell.task)]
+    candidates = candidates_of([cell for cell in asked if foretold(cell, profile)])
+    unknown = sorted({drafter_of(cell.arm) for cell in asked if cell.parts and not _is_known(cell, profile)})
     if not candidates:
+        why = f"; the profile has no costs of {', '.join(unknown)}: name them in its --drafters" if unknown else ""
         raise ParameterError(
-            f"the bench has no drafter's rounds of {task or 'any task'} at temperature {temperature:g}: run it so"
+            f"the bench has no drafter's rounds of {task or 'any task'} at temperature {temperature:g}: run it so{why}"
         )
     found = recommend(candidates, profile, profile.batches)
     report = {
@@ -39,6 +45,8 @@ def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None,
         "prompts": min(len(candidate.samples) for candidate in candidates),
         "choices": [_choice(choice) for choice in found.choices],
         "trees": _trees(candidates, profile),
+        "not_profiled": unknown,
+        "notes": _notes(profile, of, unknown),
     }
     if as_json:
         print(json.dumps(report))
@@ -47,12 +55,28 @@ def recommended(profile: Profile, cells: Sequence[Cell], load: tuple[str | None,
     return 0
 
 
-def candidates_of(cells: Sequence[Cell], task: str | None, temperature: float) -> list[Candidate]:
-    """One for every family of arms, from its longest chains at the smallest batch; tasks are joined unless named."""
+def _notes(profile: Profile, of: str | None, unknown: Sequence[str]) -> list[str]:
+    """What makes the advice say less than it seems to."""
+    found, name = [], profile.model.get("name")
+    if None not in (of, name) and of != name:
+        found.append(f"the profile is of {name} and the bench of {of}: passes of one tell little of the other")
+    if unknown:
+        found.append(f"without {', '.join(unknown)}, whose costs the profile does not have")
+    return found
+
+
+def _is_known(cell: Cell, profile: Profile) -> bool:
+    return drafter_of(cell.arm) == "none" or profile.knows(drafter_of(cell.arm))
+
+
+def candidates_of(cells: Sequence[Cell]) -> list[Candidate]:
+    """One for every family of arms, from its longest chains at the smallest batch; tasks are joined.
+
+    What changes the text is no candidate: it is another text that it would be faster at.
+    """
     families: dict[str, list[Cell]] = {}
     for cell in cells:
-        asked = cell.temperature == temperature and task in (None, cell.task)
-        if asked and cell.counts and drafter_of(cell.arm) != "none" and " policy " not in cell.arm:
+        if rule_named(rule_of(cell.arm)).lossless:
             families.setdefault(family_of(cell.arm), []).append(cell)
     return [_candidate(family) for family in families.values()]
 
@@ -68,6 +92,7 @@ def _candidate(family: Sequence[Cell]) -> Candidate:
         longest,
         name.partition(" tree ")[2].split(" ")[0],
         sum(cell.context for cell in source) / len(source),
+        rule_of(name),
     )
 
 
@@ -93,6 +118,7 @@ def _choice(choice: Any) -> dict[str, Any]:
         "drafter": choice.candidate.drafter,
         "draft_tokens": choice.draft_tokens,
         "tree": choice.candidate.tree or None,
+        "rule": choice.candidate.rule,
         "speedup": choice.speedup.value,
         "low": choice.speedup.low,
         "high": choice.speedup.high,
@@ -128,8 +154,10 @@ def _print(report: dict[str, Any], console: Console) -> None:
         table.add_row(str(choice["batch"]), choice["setting"], speed, "" if choice["worth_it"] else "not worth it")
     console.print(table)
     console.print(report["advice"], style="bold")
-    if report["speculate"]:
+    if report["speculate"] and report["schedule"]:
         console.print(f"by batch size: --policy '{json.dumps(report['schedule'])}'")
+    for note in report["notes"]:
+        console.print(f"note: {note}", style="dim", markup=False)
     if report["prompts"] < _FEW:
         console.print(f"note: it rests on {report['prompts']} prompts; measure at least {_FEW}", style="dim")
     for tree in report["trees"]:

@@ -25,7 +25,8 @@ from truedraft.nets.eagle3 import usual_taps
 from truedraft.nets.medusa import MedusaNet
 from truedraft.outputs import require_folder
 from truedraft.targets.load import load_model, load_tokenizer
-from truedraft.training.loop import Course, Report
+from truedraft.training.course import Course
+from truedraft.training.loop import Report
 from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare
 from truedraft.training.rows import read_prompts
 from truedraft.training.show import describe, sample
@@ -84,6 +85,8 @@ def train(
     if not dry_run:
         require_folder("out", out)
     if threads is not None:
+        if threads < 1:
+            raise ParameterError(f"threads is {threads}: expected at least 1")
         torch.set_num_threads(threads)
     course = Course(
         steps=steps,
@@ -124,7 +127,7 @@ def train(
     with _processes() as rank:
         run = _Run(model, plan, console, rank, count=count, offline=offline)
         if joint:
-            return run.go_together(joint, target_rate)
+            return run.go_together(joint, target_rate, resume=resume, dry_run=dry_run)
         return run.go(resume=resume, dry_run=dry_run)
 
 
@@ -159,29 +162,40 @@ class _Run:
         self._plan = replace(plan, owner=owner_of(loaded.config, self._tokenizer), counts=counts)
 
     def go(self, *, resume: bool, dry_run: bool) -> int:
+        if not (dry_run or resume):
+            self._refuse_another("checkpoint.pt", "go on with --resume, or name another folder")
         prepared = prepare(self._plan, self._teacher, self._rows())
         self._say(describe(self._plan, prepared))
         if dry_run:
             self._say(sample(prepared, self._tokenizer))
             return 0
         trainer = prepared.trainer
-        if (self._plan.folder / "checkpoint.pt").is_file() and not resume:
-            raise ParameterError(
-                f"{self._plan.folder} holds a run already: go on with --resume, or name another folder"
-            )
         if resume and trainer.resume():
             self._say(f"resumed at step {trainer.progress.step}")
         self._train(prepared)
         return 0
 
-    def go_together(self, joint: int, target_rate: float) -> int:
-        if self._plan.kind != "medusa" or distributed.is_initialized():
-            raise ParameterError("joint training is for kind medusa in one process: leave joint out")
+    def go_together(self, joint: int, target_rate: float, *, resume: bool, dry_run: bool) -> int:
+        course = self._plan.course
+        self._check_together(joint, target_rate, resume=resume)
+        if not dry_run:
+            self._refuse_another("target", "name another folder")
         prepared = prepare(self._plan, self._teacher, self._rows())
         self._say(describe(self._plan, prepared))
-        net, course = prepared.trainer.net, self._plan.course
+        if dry_run:
+            self._say(sample(prepared, self._tokenizer))
+            return 0
+        net = prepared.trainer.net
         assert isinstance(net, MedusaNet)
-        stages = Stages(course.steps, joint, course.rate, target_rate, tokens=course.tokens, bfloat16=course.bfloat16)
+        stages = Stages(
+            course.steps,
+            joint,
+            course.rate,
+            target_rate,
+            tokens=course.tokens,
+            bfloat16=course.bfloat16,
+            seed=course.seed,
+        )
         with self._bar("training", course.steps + joint) as advance:
 
             def told(standing: Standing) -> None:
@@ -194,6 +208,23 @@ class _Run:
         save_pair(self._teacher.model, net, self._plan.folder, tokenizer=self._tokenizer)
         self._say(f"another target in {self._plan.folder / 'target'}, and its heads in {self._plan.folder / 'heads'}")
         return 0
+
+    def _check_together(self, joint: int, target_rate: float, *, resume: bool) -> None:
+        """What joint training cannot do is refused, not ignored."""
+        if self._plan.kind != "medusa" or distributed.is_initialized():
+            raise ParameterError("joint training is for kind medusa in one process: leave joint out")
+        if joint < 1 or not target_rate > 0:
+            raise ParameterError(f"joint is {joint} and target_rate {target_rate}: expected numbers above 0")
+        course, usual = self._plan.course, Course(1)
+        unused = ("warmup", "final", "accumulate", "clip", "decay", "patience")
+        said = [name for name in unused if getattr(course, name) != getattr(usual, name)] + ["resume"] * resume
+        if said:
+            raise ParameterError(f"{said[0]} does nothing in joint training: leave it out, or joint")
+
+    def _refuse_another(self, sign: str, advice: str) -> None:
+        """A folder with a run in it is not written over."""
+        if (self._plan.folder / sign).exists():
+            raise ParameterError(f"{self._plan.folder} holds a run already: {advice}")
 
     def _counts(self, path: Path) -> torch.Tensor:
         """How often tokens come in the prompts of a file [V]."""

@@ -8,12 +8,12 @@ rule it needs stays valid; the choice looks at past rounds and at chosen tokens 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from truedraft.core import Draft, Drafter, Scores, Session, Shape, Verdict
 from truedraft.drafters.bets import Bettor
-from truedraft.drafters.pass_cost import USUAL, PassCost, mean_length
+from truedraft.drafters.pass_cost import USUAL, NodeCosts, PassCost, mean_length
 from truedraft.errors import ParameterError
 
 __all__ = ["CascadeDrafter", "within"]
@@ -52,7 +52,9 @@ class CascadeDrafter:
 
     passes: what the target's cost. effort: what one drafting of `other` costs, in passes of one token. usual: tokens
     that a round of `other` is taken to emit until it has shown what it does. reach: the most that `other` is asked for,
-    where its steps cost more than those of `first`.
+    where its steps cost more than those of `first`. alone: choose for every text as if it were the only one. Where
+    `other` draws its drafts, a text's dice are used up by whoever drafts, so a seed's text would else depend on who
+    writes beside it.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class CascadeDrafter:
         effort: float = 0.0,
         usual: float = 1.5,
         reach: Shape | None = None,
+        alone: bool = False,
     ) -> None:
         if effort < 0 or usual < 1:
             raise ParameterError(f"effort is {effort} and usual {usual}: expected at least 0 and at least 1")
         self._first, self._other = first, other
         self._passes, self._effort, self._usual, self._reach = passes, effort, usual, reach
+        self._alone = alone
         self._records: dict[Session, _Record] = {}
 
     @property
@@ -80,13 +84,13 @@ class CascadeDrafter:
         """A draft a session, by one of the two; `other` is asked for all its sessions at once."""
         drafts: dict[Session, Draft] = {}
         rest: dict[Session, Shape] = {}
-        costs = self._passes.among(len(sessions), mean_length(sessions))
+        batch, costs = 1 if self._alone else len(sessions), self._costs(sessions)
         for session, shape in zip(sessions, shapes, strict=True):
             record = self._record(session)
             record.drafted = None
-            bet = self._first.bet(session, shape, batch=len(sessions))
+            bet = self._first.bet(session, shape, batch=batch)
             drafts[session] = bet.draft
-            if shape.depth and bet.yields(costs) < record.yields:
+            if shape.depth and bet.yields(costs(session)) < record.yields:
                 rest[session] = shape if self._reach is None else within(shape, self._reach)
         if rest:
             others = self._other.propose(list(rest), list(rest.values()))
@@ -98,12 +102,12 @@ class CascadeDrafter:
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Both see every round; a drafter whose draft was not used, or that was not asked, has no bet to settle."""
-        costs = self._passes.among(len(sessions), mean_length(sessions))
+        costs = self._costs(sessions)
         for session, verdict in zip(sessions, verdicts, strict=True):
             record = self._record(session)
             if record.drafted is not None:
                 emitted = len(verdict.tokens) if record.drafted else 1
-                record.settle(emitted, costs[record.drafted] + self._effort)
+                record.settle(emitted, costs(session)[record.drafted] + self._effort)
         self._first.observe(sessions, verdicts, scores)
         self._other.observe(sessions, verdicts, scores)
 
@@ -112,6 +116,13 @@ class CascadeDrafter:
         self._records.pop(session, None)
         self._first.release(session)
         self._other.release(session)
+
+    def _costs(self, sessions: Sequence[Session]) -> Callable[[Session], NodeCosts]:
+        """What a pass of so many nodes of a text costs, in passes of one: in this batch, or alone."""
+        if self._alone:
+            return lambda session: self._passes.among(1, len(session.tokens))
+        costs = self._passes.among(len(sessions), mean_length(sessions))
+        return lambda session: costs
 
     def _record(self, session: Session) -> _Record:
         if session not in self._records:

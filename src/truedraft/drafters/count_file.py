@@ -31,6 +31,9 @@ _NAMES = ("places", "checks", "counts", "tokens", "shares")
 
 _Arrays = Mapping[str, NDArray[Any]]
 
+_DAMAGE = (OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What a damaged archive may look like: a wrong bit can say that it is encrypted, or packed in an unknown way."""
+
 
 def save_table(table: CountTable, path: Path, *, owner: str) -> None:
     """Write a table. Readers see the old file or the new one, never a part."""
@@ -75,7 +78,7 @@ def _read(path: Path) -> tuple[dict[str, Any], _Arrays]:
             arrays = {name: archive[name] for name in _NAMES}
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise CorruptModelError(f"{path} is no count table or a damaged one ({error}): delete it") from error
     checksum = facts.pop("checksum", None)
     if checksum != _checksum(facts, arrays):

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from truedraft.core import Law
 from truedraft.drafters.model import DraftModel, ModelDrafter
 from truedraft.errors import CorruptModelError, ParameterError
 from truedraft.targets.cached import CachedModel
@@ -54,11 +55,14 @@ class LayerSet:
 _MEASURED = ("agreement", "cost", "tokens_per_pass", "speedup")
 
 
-def layer_skip(target: CachedModel, layers: Sequence[int], *, vocabulary: int) -> ModelDrafter:
-    """The drafter that runs these layers of the target. The first ones alone share its cache, others have their own."""
+def layer_skip(target: CachedModel, layers: Sequence[int], *, vocabulary: int, law: Law | None = None) -> ModelDrafter:
+    """The drafter that runs these layers of the target. The first ones alone share its cache, others have their own.
+
+    law: of its drafts, as for `ModelDrafter`.
+    """
     is_exit = list(layers) == list(range(len(layers)))
     model: DraftModel = EarlyExit(target, len(layers)) if is_exit else CachedModel(stack(target.model, layers))
-    return ModelDrafter(model, vocabulary=vocabulary)
+    return ModelDrafter(model, vocabulary=vocabulary, law=law)
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

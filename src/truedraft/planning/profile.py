@@ -81,6 +81,10 @@ class Profile:
         """The drafters whose cost was measured."""
         return sorted({cost.drafter for cost in self.drafting})
 
+    def knows(self, drafter: str) -> bool:
+        """Whether a drafter's cost was measured, or no drafter's was: what is not known must not pass for free."""
+        return not self.drafting or drafter in self.drafters
+
     @property
     def ragged(self) -> bool:
         """Whether passes are not padded: they are as wide as their texts' drafts are on average, not as the longest."""

@@ -21,13 +21,17 @@ __all__ = ["Candidate", "Choice", "Recommendation", "recommend", "tree_for"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A drafter whose rounds were counted, a prompt each. tree: its shape; "" for chains of up to draft_tokens."""
+    """A drafter whose rounds were counted, a prompt each. tree: its shape; "" for chains of up to draft_tokens.
+
+    rule: the acceptance rule, "auto" as a rule.
+    """
 
     drafter: str
     samples: tuple[Counts, ...]
     draft_tokens: int = 0
     tree: str = ""
     context: float | None = None
+    rule: str = "auto"
 
     @cached_property
     def total(self) -> Counts:
@@ -61,10 +65,11 @@ class Choice:
         return self.speedup.value >= WORTHWHILE and self.speedup.low > 1.0
 
     def __str__(self) -> str:
-        name = self.candidate.drafter
+        name, tree, rule = self.candidate.drafter, self.candidate.tree, self.candidate.rule
+        shape = f" with tree {tree}" if tree else ""
         if self.draft_tokens is not None:
-            return f"{name} with {self.draft_tokens} draft tokens"
-        return f"{name} with tree {self.candidate.tree}" if self.candidate.tree else name
+            shape = f" with {self.draft_tokens} draft tokens"
+        return f"{name}{shape}" if rule == "auto" else f"{name}{shape} under rule {rule}"
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,13 @@ class Recommendation:
         return any(choice.is_worth_it for choice in self.choices)
 
     @property
-    def schedule(self) -> list[list[int]]:
-        """Draft tokens by batch size, in the rows that policies take; trees count by the tokens that they may draft."""
+    def schedule(self) -> list[list[int]] | None:
+        """Draft tokens by batch size, in the rows that policies take; None where a tree is best, which is no row."""
         rows: list[list[int]] = []
         for choice, following in zip(self.choices, (*self.choices[1:], None), strict=True):
-            drafted = choice.draft_tokens or len(choice.candidate.total.drafted) - 1
-            tokens = drafted if choice.is_worth_it else 0
+            if choice.is_worth_it and choice.draft_tokens is None:
+                return None
+            tokens = choice.draft_tokens or 0 if choice.is_worth_it else 0
             last = following.batch - 1 if following is not None else 9999
             if rows and rows[-1][2] == tokens:
                 rows[-1][1] = last

@@ -238,5 +238,11 @@ def make_lean(model: Any, layout: Layout) -> bool:
         layer.lean = _Layer.of(layer, layout)
     decoder.last_norm = _Norm.of(decoder.norm)
     decoder.masks = MASKED_ATTENTION["truedraft-exact" if layout.exact else "truedraft"]
-    decoder.__class__ = type(f"Lean{type(decoder).__name__}", (_LeanDecoder, type(decoder)), {})
+    decoder.__class__ = _leaner(type(decoder))
     return True
+
+
+def _leaner(kind: type) -> type:
+    """The class of a lean decoder. transformers finds what it knows of a class by its full name, so that stays."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (_LeanDecoder, kind), names)

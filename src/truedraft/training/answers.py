@@ -1,16 +1,20 @@
 """A target's own answers to prompts, in shards: what heads learn best from, since it is what they will draft.
 
+    shard-00000.jsonl     answers: rows of token ids
+    task.jsonl            how they were made, then a line a shard: how many answers to which prompts
+
 A shard is a file of the answers to so many prompts, named when it is complete, so an interrupted run goes on with the
-next one. Every row can be repeated alone: it has its temperature and its seed. This file refuses to know where models
-come from.
+next one, and a run of more prompts with those that are new. Every row can be repeated alone: it has its temperature and
+its seed. This file refuses to know where models come from.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +52,81 @@ class Task:
 def write_answers(
     model: Model, prompts: Sequence[PromptRow], folder: Path, task: Task, *, report: Report = lambda answered: None
 ) -> int:
-    """Answer all prompts whose shard is not there yet; returns how many were left out as too long or unfit.
+    """Answer all prompts that are not answered yet; returns how many were left out as too long or unfit.
 
-    report: told of prompts as they are done.
+    report: told of prompts as they are done. Raises `ParameterError` for a folder with answers of another task or to
+    other prompts.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    given = any(prompt.given is not None for prompt in prompts)
+    made = _Made(folder, {"model": model.name, **asdict(task), "temperatures": list(task.temperatures), "given": given})
     left_out = 0
     for number, start in enumerate(range(0, len(prompts), task.shard)):
         path, group = folder / f"shard-{number:05d}.jsonl", prompts[start : start + task.shard]
-        if not path.is_file():
+        if not made.has(path, group):
             rows = _answered(model, group, task)
             left_out += len(group) - len(rows)
-            part = path.with_suffix(".part")
-            part.write_text("".join(f"{row.to_json()}\n" for row in rows), "utf-8")
-            part.rename(path)
+            if rows:
+                part = path.with_suffix(".part")
+                part.write_text("".join(f"{row.to_json()}\n" for row in rows), "utf-8")
+                part.rename(path)
+            made.add(path, group, len(rows))
         report(len(group))
     return left_out
+
+
+class _Made:
+    """What a folder of answers says of itself, in `task.jsonl`: nothing is taken for the answer to something else."""
+
+    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "task.jsonl"
+        self._shards: dict[str, dict[str, Any]] = {}
+        if self._path.is_file():
+            self._read(header)
+        elif any(folder.glob("shard-*")):
+            raise ParameterError(f"{folder} has answers, and no {self._path.name} says to what: take another folder")
+        else:
+            self._path.write_text(json.dumps(header) + "\n", "utf-8")
+
+    def _read(self, header: dict[str, Any]) -> None:
+        first, _, rest = self._path.read_text("utf-8").partition("\n")
+        try:
+            before = json.loads(first)
+        except ValueError as error:
+            raise ParameterError(f"{self._path} is broken: take another folder") from error
+        for name, value in header.items():
+            if before.get(name) != value:
+                raise ParameterError(
+                    f"{self._path.parent} has answers with {name} {before.get(name)}, not {value}: take another folder"
+                )
+        for line in rest.splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # cut off while it was written: that shard is made again
+            self._shards[entry["shard"]] = entry
+
+    def has(self, path: Path, prompts: Sequence[PromptRow]) -> bool:
+        """Whether a shard has what can be answered of these prompts. Raises `ParameterError` if it has other ones."""
+        entry = self._shards.get(path.name)
+        if entry is None or (entry["rows"] and not path.is_file()):
+            return False
+        asked, before = list(map(_mark, prompts)), entry["prompts"]
+        common = min(len(asked), len(before))
+        if asked[:common] != before[:common]:
+            raise ParameterError(f"{path} has answers to other prompts: take another folder")
+        return len(asked) <= len(before)
+
+    def add(self, path: Path, prompts: Sequence[PromptRow], rows: int) -> None:
+        """A shard is complete."""
+        entry = {"shard": path.name, "rows": rows, "prompts": list(map(_mark, prompts))}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def _mark(prompt: PromptRow) -> int:
+    """Tells a prompt and its place from others."""
+    return zlib.crc32(json.dumps([prompt.index, prompt.messages, prompt.given]).encode())
 
 
 def _answered(model: Model, prompts: Sequence[PromptRow], task: Task) -> list[AnswerRow]:

@@ -2,7 +2,7 @@
 
     shard-00000.jsonl     answers: rows of token ids
     shard-00000.npy       uint16 [tokens of all its rows, taps, H]: the bits of bfloat16 numbers, row after row
-    features.json         what they are: model, taps, hidden size, longest row
+    features.json         what they are: model and weights, taps, hidden size, longest row
 
 bfloat16 and not float16, because hidden states of real models go beyond float16's range. Files are mapped into memory,
 never read as a whole; a file appears under its name when it is complete, so an interrupted run goes on where it was.
@@ -30,9 +30,12 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FeatureKind:
-    """What tells one cache of features from another. owner: names the target; longest: rows are cut to it."""
+    """What tells one cache of features from another. owner: names the target; weights: tells them from others of its
+    shapes; longest: rows are cut to it.
+    """
 
     owner: str
+    weights: int
     taps: tuple[int, ...]
     hidden_size: int
     longest: int
@@ -73,16 +76,18 @@ def shards_of(folder: Path) -> list[Path]:
 
 
 def compute_features(teacher: Teacher, shard: Path, folder: Path, *, kind: FeatureKind, report: Report) -> Path:
-    """The features of a shard of answers, computed if they are not there yet. report: told of tokens as they are done.
+    """The features of a shard of answers, computed if they are not there yet, or of other answers.
+
+    report: told of tokens as they are done.
 
     Rows are run in order of length, so that a pass of several is hardly padded.
     """
     kind.check(folder)
     path = _place(shard, folder)
-    if path.is_file():
-        return path
     rows = _cut(read_answers(shard)[0], kind.longest)
     starts = np.cumsum([0, *(len(tokens) for tokens, _ in rows)])
+    if path.is_file() and len(np.load(path, mmap_mode="r")) == starts[-1]:
+        return path
     part = path.with_suffix(".part")
     shape = (int(starts[-1]), len(kind.taps), kind.hidden_size)
     out = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint16, shape=shape)

@@ -6,7 +6,6 @@ and each guess weighs the same wherever it was. This file refuses to know kinds 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,38 +18,16 @@ import torch.distributed as distributed
 from truedraft.training.acceptance import Tally
 from truedraft.training.batches import Order, collate, supervised
 from truedraft.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from truedraft.training.course import Course, rate_at
 from truedraft.training.features import Row
 from truedraft.training.learn import Lesson, examine, learn
 from truedraft.training.record import Record
 from truedraft.training.scaling import EvenInputs
 from truedraft.training.unroll import Net
 
-__all__ = ["Course", "Material", "Report", "Trainer", "rate_at"]
+__all__ = ["Material", "Report", "Trainer"]
 
 _BETAS = (0.9, 0.95)
-
-
-@dataclass(frozen=True)
-class Course:
-    """How a run goes. steps: of the optimiser, in all. rate: its peak; warmup: steps up to it; then a cosine down to
-    `final` of it. tokens: of a batch; accumulate: batches a step and process. clip: longest gradient. decay: weights'.
-    bfloat16: products in that type, weights and their updates in float32. examine_every, checkpoint_every: steps.
-    patience: examinations without a better acceptance after which the run ends; 0 never ends it.
-    """
-
-    steps: int
-    rate: float = 6e-4
-    warmup: int = 20
-    final: float = 0.05
-    tokens: int = 2048
-    accumulate: int = 1
-    clip: float = 1.0
-    decay: float = 0.0
-    bfloat16: bool = False
-    examine_every: int = 100
-    checkpoint_every: int = 100
-    patience: int = 0
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,14 +58,6 @@ class Report:
     rate: float
     gradient: float
     tally: Tally | None = None
-
-
-def rate_at(step: int, course: Course) -> float:
-    """The learning rate of a step (from 0): linear warm-up, then a cosine down to `final` of the peak."""
-    if step < course.warmup:
-        return course.rate * (step + 1) / course.warmup
-    done = (step - course.warmup) / max(1, course.steps - course.warmup)
-    return course.rate * (course.final + (1 - course.final) * (1 + math.cos(math.pi * min(1.0, done))) / 2)
 
 
 @dataclass

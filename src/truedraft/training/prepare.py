@@ -17,9 +17,10 @@ from torch import Tensor
 
 from truedraft.errors import ParameterError
 from truedraft.nets.vocabulary import DraftVocabulary
+from truedraft.training.course import Course
 from truedraft.training.features import FeatureKind, Row, compute_features, load_rows, shards_of
 from truedraft.training.learn import Lesson
-from truedraft.training.loop import Course, Material, Trainer
+from truedraft.training.loop import Material, Trainer
 from truedraft.training.losses import Objective
 from truedraft.training.recipes import RECIPES, Recipe, Size
 from truedraft.training.scaling import EvenInputs, usual_sizes
@@ -96,7 +97,7 @@ def collect(plan: Plan, teacher: Teacher, *, report: Callable[[int], None] = lam
 
     Raises `ParameterError` if nothing is left to learn from.
     """
-    kind = FeatureKind(plan.owner, teacher.taps, teacher.hidden_size, plan.longest)
+    kind = FeatureKind(plan.owner, teacher.fingerprint, teacher.taps, teacher.hidden_size, plan.longest)
     rows: list[Row] = []
     for shard in shards_of(plan.answers):
         if plan.limit is None or len(rows) < plan.limit:
@@ -153,21 +154,28 @@ def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
     vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary, also=plan.counts)
     net = _net(plan, teacher, recipe, vocabulary)
     columns = _columns(net, teacher)
-    begin = _same(rows.training) if plan.prompts else None
+    begin = _begin(rows.training) if plan.prompts else None
     material = Material(rows.training, rows.held_out, columns, recipe.steps, begin)
     inputs = EvenInputs(net, usual_sizes(net, rows.training, columns, teacher.embedding_matrix))
     inputs.take()
     output = teacher.output(None if net.vocabulary.is_full else net.vocabulary.ids)
     lesson = Lesson(Objective.parse(recipe.loss), output, recipe.decay, recipe.noise)
-    settings = _settings(plan, net, rows, columns)
+    settings = _settings(plan, net, rows, columns) | {"weights": teacher.fingerprint}
     notes = _notes(plan, net, rows)
     trainer = Trainer(net, material, lesson, plan.course, plan.folder, inputs, settings, notes)
     _, held_out = choose_vocabulary(rows.held_out or rows.training, size, 0)
     return Prepared(trainer, rows, net.vocabulary.coverage(held_out))
 
 
+def _begin(rows: Sequence[Row]) -> int:
+    """The first token to guess: not those that all rows begin with, such as a template's system message, where there is
+    nothing to learn; and an answer's first at the latest, as rows may be alike, or one be all that there is.
+    """
+    return min(_same(rows), *(row.prompt_length for row in rows))
+
+
 def _same(rows: Sequence[Row]) -> int:
-    """How many first tokens all rows have in common, as the system message of a template: there is nothing to learn."""
+    """How many first tokens all rows have in common."""
     first = rows[0].tokens
     for row in rows[1:]:
         length = min(len(first), len(row))
