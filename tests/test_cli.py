@@ -57,6 +57,16 @@ def test_what_a_command_offers_is_what_it_takes(command):
     assert inspect.getdoc(offered) == inspect.getdoc(runs)
 
 
+def test_ctrl_c_is_said_whenever_it_comes(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("truedraft.cli.models.models", interrupted)  # in the middle of a command
+    assert main(["models"]) == 130 and capsys.readouterr().err == "truedraft: interrupted\n"
+    monkeypatch.setattr("truedraft.cli.import_module", interrupted)  # while it is imported
+    assert main(["models"]) == 130 and capsys.readouterr().err == "truedraft: interrupted\n"
+
+
 def test_json_holds_every_figure_and_nothing_else_is_printed(capsys, model):
     report = generate(capsys, model, "--drafter", "ngram", "--compare")
     assert report["identical"] is True and report["speedup"] > 0 and report["plain_tokens_per_second"] > 0

@@ -61,9 +61,12 @@ def _command(name: str) -> Callable[..., Any]:
 
     @wraps(said)
     def command(**options: Any) -> Any:
-        run = getattr(import_module(f"truedraft.cli.{home}"), said.__name__)
-        _mute()
-        return run(**options)
+        try:
+            run = getattr(import_module(f"truedraft.cli.{home}"), said.__name__)
+            _mute()
+            return run(**options)
+        except KeyboardInterrupt:  # typer would end in silence
+            raise typer.Abort from None
 
     return command
 
