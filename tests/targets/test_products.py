@@ -85,6 +85,12 @@ def test_noise_leaves_what_is_usual(monkeypatch, usual):
     assert padded(world, 1) == [usual]
 
 
+def test_what_cannot_win_any_more_is_not_tried_to_the_end(monkeypatch):
+    runs = []
+    world = World(monkeypatch, plain=1.0, packed=lambda rows: runs.append(rows) or 0.01)
+    assert padded(world, 1) == [4] and len(runs) == 2 * 3
+
+
 def test_where_a_pass_takes_long_fewer_rounds_have_to_do(monkeypatch):
     runs = []
     world = World(monkeypatch, plain=1.0, packed=lambda rows: runs.append(rows) or 5.0 * rows)

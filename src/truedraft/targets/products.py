@@ -90,8 +90,9 @@ class Stopwatch:
         begun = self._clock()
         for _ in range(_ROUNDS):
             rounds.append({arm: self._seconds(run) for arm, run in arms.items()})
-            if self._clock() - begun > _PATIENCE:
-                break
+            lost = [sum(each[arm] >= _CLEARLY * each[usual] for each in rounds) for arm in arms if arm != usual]
+            if min(lost) >= _ROUNDS - int(_MOSTLY * _ROUNDS) or self._clock() - begun > _PATIENCE:
+                break  # none can win any more, or there is no time
 
         def ratio(arm: int) -> float:
             return sorted(seconds[arm] / seconds[usual] for seconds in rounds)[int(_MOSTLY * len(rounds))]
