@@ -100,7 +100,7 @@ class Parameters:
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             logit_bias=dict(self.logit_bias),
-            bad_words=tuple(dict.fromkeys(ids for word in self.bad_words for ids in _words(word, facts))),
+            bad_words=tuple(dict.fromkeys(ids for word in _texts(self.bad_words) for ids in _words(word, facts))),
             min_new_tokens=self.min_new_tokens,
             processors=tuple(self.processors),
         )
@@ -116,7 +116,7 @@ class Parameters:
             max_new_tokens=self.max_new_tokens,
             end_tokens=frozenset() if self.ignore_eos else own,
             stop_tokens=frozenset(self.stop_token_ids),
-            stops=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+            stops=_texts(self.stop),
         )
 
 
@@ -210,7 +210,10 @@ def _needed(tokenizer: Tokenizer | None, what: str) -> Tokenizer:
 def _words(word: str | Sequence[int], facts: Facts) -> Iterable[tuple[int, ...]]:
     """A bad word's ids: most tokenizers have others for it in running text, behind a space, than for it alone."""
     if not isinstance(word, str):
-        return [tuple(_ids(word))]
+        try:
+            return [tuple(map(operator.index, word))]
+        except TypeError:
+            raise ParameterError(f"bad_words holds {word!r}: expected strings or id sequences") from None
     tokenizer: Any = _needed(facts.tokenizer, "bad words")
     forms = [word, f" {word.lstrip()}"] if word.strip() else [word]
     return [tuple(tokenizer.encode(form, add_special_tokens=False)) for form in forms]

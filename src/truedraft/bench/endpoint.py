@@ -15,7 +15,6 @@ from http.client import HTTPException
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from truedraft.bench.arms import Order, Sample, each_of
@@ -25,7 +24,7 @@ from truedraft.planning.counts import Counts
 __all__ = ["EndpointArm", "counts_between", "metrics_of", "served_model"]
 
 _SECONDS = 600
-_FAULTS = (URLError, OSError, HTTPException)
+_FAULTS = (OSError, HTTPException)
 """What asking may end in: nobody there, somebody who does not speak HTTP, an answer that breaks off."""
 _METRIC = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
 _POSITION = re.compile(r'position="(\d+)"')

@@ -145,14 +145,14 @@ def cells_of(lines: Iterable[Line]) -> list[Cell]:
 def _cell(lines: Sequence[Line], plain: Mapping[str, Line]) -> Cell:
     """One arm's units beside plain decoding's."""
     pairs = [_bases(line, plain[line["unit"]]) for line in lines if line["unit"] in plain]
-    requests = [_overall(line) / _overall(plain[line["unit"]]) for line in lines if line["unit"] in plain]
+    requests = [_pace(_whole(line)) / _pace(_whole(plain[line["unit"]])) for line in lines if line["unit"] in plain]
     first = lines[0]
     return Cell(
         task=first["task"],
         batch=first["batch"],
         temperature=first["temperature"],
         arm=first["arm"],
-        speed=Spread.of([line["tokens"] / line["seconds"] for line in lines]),
+        speed=Spread.of([_pace(_whole(line)) for line in lines]),
         decoding=Spread.of([_pace(_basis(line)) for line in lines]),
         speedup=Spread.of([_pace(own) / _pace(base) for own, base in pairs]),
         request_speedup=Spread.of(requests),
@@ -172,6 +172,11 @@ Basis = tuple[int, float]
 """Tokens, and the seconds that they took."""
 
 
+def _whole(line: Line) -> Basis:
+    """Of the whole request."""
+    return int(line["tokens"]), float(line["seconds"])
+
+
 def _decodes(line: Line) -> bool:
     """Whether a round with the whole batch was seen."""
     return bool(line["decoded"] and line["decoding"])
@@ -181,23 +186,19 @@ def _basis(line: Line) -> Basis:
     """Of the rounds with the whole batch; of the whole request where no such round was seen."""
     if _decodes(line):
         return int(line["decoded"]), float(line["decoding"])
-    return int(line["tokens"]), float(line["seconds"])
+    return _whole(line)
 
 
 def _bases(line: Line, plain: Line) -> tuple[Basis, Basis]:
     """An arm's and plain decoding's, of the same kind: a text that one bet ends has no rounds to compare."""
     if _decodes(line) and _decodes(plain):
         return _basis(line), _basis(plain)
-    return (int(line["tokens"]), float(line["seconds"])), (int(plain["tokens"]), float(plain["seconds"]))
+    return _whole(line), _whole(plain)
 
 
 def _pace(basis: Basis) -> float:
     """Tokens a second."""
     return basis[0] / basis[1]
-
-
-def _overall(line: Line) -> float:
-    return float(line["tokens"] / line["seconds"])
 
 
 def _total(bases: Sequence[Basis]) -> float:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from truedraft.bench.arms import Arm, Order
 from truedraft.bench.findings import findings
+from truedraft.bench.forecast import drafter_of
 from truedraft.bench.grid import PLAIN, Load, Setting
 from truedraft.bench.profiling import Grid
 from truedraft.bench.report import Report
@@ -120,7 +121,7 @@ def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out
     """The profile of an earlier try in the same folder, or a new one that reaches to the largest batch."""
     file = out / "profile.json"
     batches = tuple(sorted({1, *(load.batch for load in loads)}))
-    drafters = dict.fromkeys(arm.name.split(" ")[0] for arm in arms)
+    drafters = dict.fromkeys(drafter_of(arm.name) for arm in arms)
     if file.exists():
         found = Profile.load(file)
         is_its = found.model.get("name") == plain.name and set(batches) <= set(found.batches)

@@ -30,7 +30,8 @@ def recommended(
     task, temperature = load
     asked = [cell for cell in cells if cell.temperature == temperature and task in (None, cell.task)]
     candidates = candidates_of([cell for cell in asked if foretold(cell, profile)])
-    unknown = sorted({drafter_of(cell.arm) for cell in asked if cell.parts and not _is_known(cell, profile)})
+    drafters = {drafter_of(cell.arm) for cell in asked if cell.parts} - {"none"}
+    unknown = sorted(name for name in drafters if not profile.knows(name))
     if not candidates:
         why = f"; the profile has no costs of {', '.join(unknown)}: name them in its --drafters" if unknown else ""
         raise ParameterError(
@@ -63,10 +64,6 @@ def _notes(profile: Profile, of: str | None, unknown: Sequence[str]) -> list[str
     if unknown:
         found.append(f"without {', '.join(unknown)}, whose costs the profile does not have")
     return found
-
-
-def _is_known(cell: Cell, profile: Profile) -> bool:
-    return drafter_of(cell.arm) == "none" or profile.knows(drafter_of(cell.arm))
 
 
 def candidates_of(cells: Sequence[Cell]) -> list[Candidate]:
