@@ -9,7 +9,7 @@ import truedraft
 from tests.folders import folder
 from truedraft.cli import main
 from truedraft.errors import ParameterError
-from truedraft.training.answers import Task, statistics, write_answers
+from truedraft.training.answers import Author, Task, require_author, statistics, write_answers
 from truedraft.training.rows import read_answers, read_prompts
 
 
@@ -135,10 +135,91 @@ def test_statistics_count_what_is_there(model, prompts, tmp_path):
     assert json.loads((tmp_path / "out" / "statistics.json").read_text()) == found
 
 
-@pytest.mark.parametrize("wrong", [{"shard": 0}, {"max_new_tokens": 0}, {"longest": 0}, {"temperatures": ()}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shard": 0},
+        {"max_new_tokens": 0},
+        {"longest": 0},
+        {"temperatures": ()},
+        {"temperatures": (0.0, -1.0)},
+        {"temperatures": (float("nan"),)},
+        {"temperatures": (float("inf"),)},
+    ],
+)
 def test_a_task_that_makes_no_sense(wrong):
     with pytest.raises(ParameterError):
         Task(**wrong)
+
+
+AUTHOR = Author("tiny", 7, "float32")
+
+
+def test_answers_of_another_model_are_not_added_to(model, prompts, tmp_path):
+    rows = read_prompts(prompts)[0]
+    write_answers(model, rows, tmp_path / "out", TASK, author=AUTHOR)
+    before = everything(tmp_path / "out")
+    for other in ({"owner": "large"}, {"weights": 8}, {"dtype": "bfloat16"}):
+        with pytest.raises(ParameterError, match=next(iter(other))):
+            write_answers(model, rows, tmp_path / "out", TASK, author=replace(AUTHOR, **other))
+    assert everything(tmp_path / "out") == before
+    write_answers(model, rows, tmp_path / "unsaid", TASK)
+    assert write_answers(model, rows, tmp_path / "unsaid", TASK, author=AUTHOR) == 0, "it does not say whose they are"
+
+
+def test_whose_answers_they_are(tmp_path):
+    """Whatever the folder does not say is not held against it."""
+    header = {"model": "one", "owner": "tiny", "weights": 7, "given": False}
+
+    def require(said, owner="tiny", weights=7):
+        (tmp_path / "task.jsonl").write_text(said if isinstance(said, str) else json.dumps(said) + "\n{}\n")
+        require_author(tmp_path, owner, weights)
+
+    require_author(tmp_path / "nowhere", "tiny", 7)
+    require(header)
+    for unsaid in ("", "{", "3", {"model": "one"}):
+        require(unsaid, "large", 8)
+    with pytest.raises(ParameterError, match="answers of tiny, and the model is large"):
+        require(header, "large")
+    with pytest.raises(ParameterError, match="other weights"):
+        require(header, weights=8)
+    require(header | {"given": True}, weights=8)
+    with pytest.raises(ParameterError, match="answers of tiny"):
+        require(header | {"given": True}, "large")
+
+
+@pytest.mark.parametrize("left", ['{"model": "another", "temperatures": [-1.0]}\n', '{"mod', ""])
+def test_a_mistyped_run_that_answered_nothing_is_in_nobodys_way(model, prompts, tmp_path, left):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "task.jsonl").write_text(left)
+    (tmp_path / "out" / "shard-00000.jsonl.part").write_text("{")
+    write_answers(model, read_prompts(prompts)[0], tmp_path / "out", TASK)
+    assert len(everything(tmp_path / "out")) == 7
+    assert json.loads((tmp_path / "out" / "task.jsonl").read_text().splitlines()[0])["seed"] == 40
+
+
+@pytest.mark.parametrize("lost", [1, 12])
+def test_a_line_that_was_cut_off_does_not_swallow_the_next(model, prompts, tmp_path, lost):
+    rows, task = read_prompts(prompts)[0], tmp_path / "out" / "task.jsonl"
+    write_answers(model, rows[:6], tmp_path / "out", TASK)
+    task.write_text(task.read_text()[:-lost])
+    write_answers(model, rows, tmp_path / "out", TASK)
+    lines = [json.loads(line) for line in task.read_text().splitlines()]
+    shards = sorted((tmp_path / "out").glob("shard-*.jsonl"))
+    assert [line["shard"] for line in lines[1:]] == [shard.name for shard in shards]
+    before = [shard.stat().st_mtime_ns for shard in shards]
+    write_answers(model, rows, tmp_path / "out", TASK)
+    assert [shard.stat().st_mtime_ns for shard in shards] == before, "all of them were known"
+
+
+def test_answers_that_cannot_be_written_are_one_line(model, prompts, tmp_path, monkeypatch):
+    def full(path, *content, **options):
+        raise OSError(28, "No space left on device")
+
+    write_answers(model, read_prompts(prompts)[0][:3], tmp_path / "out", TASK)
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(ParameterError, match=r"shard-00001\.jsonl cannot be written \(No space left on device\)"):
+        write_answers(model, read_prompts(prompts)[0], tmp_path / "out", TASK)
 
 
 def test_the_command(name, prompts, tmp_path, capsys):
@@ -147,3 +228,17 @@ def test_the_command(name, prompts, tmp_path, capsys):
     assert "4 answers" in capsys.readouterr().out
     assert main([str(argument) for argument in [*arguments, "--strict"]]) == 2
     assert "line 8" in capsys.readouterr().err
+    header = json.loads((tmp_path / "out" / "task.jsonl").read_text().splitlines()[0])
+    assert header["owner"].startswith("llama-3x32-260-") and header["weights"] and header["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(["-t", -1], "temperature is -1"), (["-t", "nan"], "temperature"), (["--limit", -1], "limit")],
+)
+def test_a_mistyped_command_leaves_nothing_behind(name, prompts, tmp_path, capsys, wrong, message):
+    arguments = ["data", prompts, "--out", tmp_path / "out", "--model", name, "-n", 3]
+    assert main([str(argument) for argument in [*arguments, *wrong]]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert main([str(argument) for argument in arguments]) == 0

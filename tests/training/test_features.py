@@ -1,7 +1,10 @@
 """Features on disk are those of the target, row by row, however rows were put together; and only of that target."""
 
+import errno
 import gzip
 import json
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import torch
 from tests.tiny import tiny_model
 from tests.training.helpers import TAPS, answers, featured, teacher, write
 from truedraft.errors import CorruptModelError, ParameterError
-from truedraft.training.features import FeatureKind, compute_features, load_rows, shards_of
+from truedraft.training.features import FeatureKind, are_missing, compute_features, load_rows, shards_of
 from truedraft.training.teacher import Teacher
 
 KIND = FeatureKind("tiny", 1, TAPS, 32, 64)
@@ -105,6 +108,99 @@ def test_features_that_do_not_belong_to_their_answers_are_refused(tmp_path, targ
     write(shard, answers(4))
     with pytest.raises(CorruptModelError, match="does not belong"):
         load_rows(shard, tmp_path / "features", KIND)
+
+
+def with_other_ids(rows):
+    """As many tokens in as many rows, and other ones."""
+    return [replace(row, answer_ids=tuple(50 - token for token in row.answer_ids)) for row in rows]
+
+
+def with_other_bounds(rows):
+    """The same tokens one after the other, and other rows."""
+    first, second, *rest = rows
+    moved = (
+        replace(first, answer_ids=first.answer_ids[:-1]),
+        replace(second, prompt_ids=(first.answer_ids[-1], *second.prompt_ids)),
+    )
+    return [*moved, *rest]
+
+
+@pytest.mark.parametrize("changed", [with_other_ids, with_other_bounds])
+def test_as_many_other_tokens_are_other_answers(tmp_path, target, changed):
+    rows = changed(answers(3))
+    computed(tmp_path, answers(3), target)
+    shard = write(tmp_path / "shard-00000.jsonl", rows)
+    with pytest.raises(CorruptModelError, match="does not belong"):
+        load_rows(shard, tmp_path / "features", KIND)
+    assert computed(tmp_path, rows, target)[1] > 0
+    for found, row in zip(load_rows(shard, tmp_path / "features", KIND), featured(rows, target), strict=True):
+        torch.testing.assert_close(found.features.float(), row.features.float(), atol=2e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("damage", ["lost", "other", "cut"])
+def test_features_that_say_nothing_of_their_answers_are_computed_again(tmp_path, target, damage):
+    computed(tmp_path, answers(3), target)
+    mark, values = (tmp_path / "features" / f"shard-00000.{kind}" for kind in ("crc", "npy"))
+    if damage == "cut":
+        values.write_bytes(values.read_bytes()[:100])
+    else:
+        mark.unlink() if damage == "lost" else mark.write_text("1\n")
+    shard, told = computed(tmp_path, answers(3), target)
+    assert told > 0 and len(load_rows(shard, tmp_path / "features", KIND)) == 3
+
+
+def test_tokens_that_the_model_does_not_know_are_named_with_their_line(tmp_path, target):
+    rows = answers(4)
+    rows[2] = replace(rows[2], answer_ids=(5, 48))
+    with pytest.raises(ParameterError, match=r"shard-00000\.jsonl line 3 has token 48, and the model knows 48"):
+        computed(tmp_path, rows, target)
+
+
+def test_what_features_are_of_is_written_whole_or_not_at_all(tmp_path, target, monkeypatch):
+    def interrupted(*names):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", interrupted)
+        computed(tmp_path, answers(2), target)
+    assert not (tmp_path / "features" / "features.json").exists()
+    shard, _ = computed(tmp_path, answers(2), target)
+    (tmp_path / "features" / "features.json").write_text('{"owner": "ti')
+    with pytest.raises(CorruptModelError, match=r"features\.json cannot be read"):
+        load_rows(shard, tmp_path / "features", KIND)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system reserves no room")
+def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path, target, monkeypatch):
+    reserved = []
+
+    def full(file, start, length):
+        reserved.append(length)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ParameterError, match=r"shard-00000\.npy cannot be written \(No space left on device\)"):
+        computed(tmp_path, answers(2), target)
+    assert reserved[0] > sum(len(row.tokens) for row in answers(2)) * 4 * 32 * 2
+    assert {path.name for path in (tmp_path / "features").iterdir()} == {"features.json"}
+
+
+def test_a_file_system_that_reserves_nothing_is_written_to(tmp_path, target, monkeypatch):
+    def unknown(file, start, length):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unknown, raising=False)
+    shard, _ = computed(tmp_path, answers(2), target)
+    assert len(load_rows(shard, tmp_path / "features", KIND)) == 2
+
+
+def test_features_are_missing_until_every_shard_has_some(tmp_path, target):
+    with pytest.raises(ParameterError, match="truedraft data"):
+        are_missing(tmp_path, tmp_path / "features")
+    computed(tmp_path, answers(2), target)
+    assert not are_missing(tmp_path, tmp_path / "features")
+    write(tmp_path / "shard-00001.jsonl", answers(2))
+    assert are_missing(tmp_path, tmp_path / "features")
 
 
 def test_the_file_is_half_precision_and_says_what_it_is(tmp_path, target):

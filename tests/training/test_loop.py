@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import socket
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +12,14 @@ import torch.distributed as distributed
 import torch.multiprocessing
 
 from tests.training.helpers import answers, featured, teacher
-from truedraft.errors import CorruptModelError, ParameterError
+from truedraft.errors import CorruptModelError, ModelError, ParameterError
 from truedraft.nets.eagle3 import Eagle3Net
+from truedraft.nets.medusa import MedusaConfig, MedusaNet
+from truedraft.nets.vocabulary import DraftVocabulary
 from truedraft.training.acceptance import Tally
+from truedraft.training.batches import collate
 from truedraft.training.course import Course, rate_at
+from truedraft.training.learn import draft_ids
 from truedraft.training.prepare import Plan, Rows, prepare
 from truedraft.training.recipes import RECIPES
 from truedraft.training.record import Record
@@ -100,6 +105,73 @@ def test_another_draft_vocabulary_does_not_resume(target, rows, tmp_path):
         other.resume()
 
 
+def test_other_answers_do_not_resume(target, rows, tmp_path):
+    """The same tokens in as many rows, two of them exchanged."""
+    run(target, rows, tmp_path, stop=2)
+    for name in ("training", "held_out"):
+        first, *others = getattr(rows, name)
+        other = replace(first, tokens=torch.cat([first.tokens[:-2], first.tokens[-2:].flip(0)]))
+        assert not torch.equal(first.tokens, other.tokens)
+        with pytest.raises(ParameterError, match="with data"):
+            run(target, replace(rows, **{name: (other, *others)}), tmp_path, resume=True)
+    run(target, rows, tmp_path, resume=True)
+
+
+def test_another_number_of_processes_does_not_resume(target, rows, tmp_path, monkeypatch):
+    run(target, rows, tmp_path, stop=2)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ParameterError, match="processes 1, not 2"):
+        run(target, rows, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_a_step_that_would_ruin_the_weights_is_not_taken(target, rows, tmp_path, broken):
+    trainer, _ = run(target, rows, tmp_path, stop=2)
+    saved = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = state(trainer)
+    if broken == "loss":
+        trainer._added_up = lambda loss: math.nan
+    else:
+        trainer._parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(ParameterError, match="step 3 was not taken") as said:
+        list(trainer.run())
+    assert "\n" not in str(said.value)
+    assert_same(state(trainer), before)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == saved
+
+
+@pytest.mark.parametrize("what", ["checkpoint.pt", "best", "log.csv"])
+def test_what_cannot_be_written_is_named_in_one_line(target, rows, tmp_path, monkeypatch, what):
+    run(target, rows, tmp_path, stop=2)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+
+    def full(*said, **more):
+        if what == "checkpoint.pt":
+            said[1].write_bytes(b"half")
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos\nmore lines")
+        raise OSError(28, "No space left on device")
+
+    place = {"checkpoint.pt": "torch.save", "best": "truedraft.nets.head.save_file", "log.csv": "os.replace"}[what]
+    monkeypatch.setattr(place, full)
+    with pytest.raises(ParameterError, match=f"{what} cannot be written") as said:
+        run(target, rows, tmp_path, resume=True)
+    assert "\n" not in str(said.value) and not list(tmp_path.glob("*.pt.part"))
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+def test_a_log_that_was_cut_off_goes_on(tmp_path):
+    path = tmp_path / "log.csv"
+    record = Record(path)
+    for step in range(1, 12):
+        record.write({"step": step, "loss": "1.0"})
+    text = path.read_text()
+    path.write_text(text[: text.rindex("11") + 1])
+    Record(path, step=10).write({"step": 11})
+    assert [line["step"] for line in Record.read(path)] == [str(step) for step in range(1, 12)]
+
+
 def test_a_damaged_checkpoint_is_named(target, rows, tmp_path):
     trainer, _ = run(target, rows, tmp_path, stop=2)
     path = tmp_path / "checkpoint.pt"
@@ -121,6 +193,21 @@ def test_a_run_goes_on_from_a_head(target, rows, tmp_path, kind):
     for name, value in state(first).items():
         torch.testing.assert_close(again.net.state_dict()[name], value, rtol=1e-5, atol=1e-6)
     assert again.examine() == first.examine()
+
+
+def test_a_head_that_does_not_fit_is_refused_before_the_first_step(target, rows, tmp_path):
+    config = MedusaConfig.like(target.model.config, heads=4)
+    unfit = {
+        "heads for 4 steps": replace(config, heads=3),
+        "states of 24 numbers": replace(config, hidden_size=24),
+        "drafts for 47 tokens": replace(config, vocab_size=47),
+    }
+    for message, each in unfit.items():
+        MedusaNet(each, DraftVocabulary.full(each.vocab_size)).save(tmp_path / "head")
+        with pytest.raises((ModelError, ParameterError), match=message):
+            prepare(plan(tmp_path, "medusa", tmp_path / "head"), target, rows)
+    MedusaNet(replace(config, heads=5)).save(tmp_path / "head")
+    assert run(target, rows, tmp_path, kind="medusa", start=tmp_path / "head")[1]
 
 
 def test_what_is_written_is_what_was_trained(target, rows, tmp_path):
@@ -175,6 +262,42 @@ def test_without_a_held_out_text_nothing_is_said_of_acceptance_and_nothing_ends_
     assert not {"held_out_acceptance", "head_accuracies", "best_tokens_per_pass"} & set(written)
     told = describe(plan(tmp_path, kind), prepared)
     assert "acceptance is not measured" in told and "% of the answers" in told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"final": 1.5}, {"final": math.nan}, {"decay": math.inf}, {"decay": -1}, {"rate": math.nan}, {"warmup": -1}],
+)
+def test_a_course_that_makes_no_sense(wrong):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        Course(1, **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"decay": math.nan},
+        {"decay": -0.1},
+        {"noise": math.inf},
+        {"noise": -0.1},
+        {"held_out": -1},
+        {"vocabulary": -1},
+        {"limit": 0},
+        {"layers": (0, 1)},
+        {"loss": "nan*tv"},
+    ],
+)
+def test_a_plan_that_makes_no_sense(tmp_path, wrong):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        replace(plan(tmp_path), **wrong)
+
+
+def test_a_batch_goes_to_a_device_as_a_whole(target, rows):
+    """The map of draft ids stays where it is, and what it says goes where the tokens are."""
+    batch = collate(rows.training[:2], (0, 1), 2).to(torch.device("meta"))
+    assert {each.device.type for each in (batch.tokens, batch.inputs, batch.last)} == {"meta"}
+    vocabulary = DraftVocabulary(torch.tensor([3, 5]), 8)
+    assert draft_ids(vocabulary, torch.tensor([5, 0, 3])).tolist() == [1, -1, 0]
 
 
 def test_learning_rate():

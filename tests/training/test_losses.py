@@ -66,7 +66,7 @@ def test_a_sum_of_losses():
     torch.testing.assert_close(both(case), LOSSES["state"](case) + 0.1 * LOSSES["cross-entropy"](case))
 
 
-@pytest.mark.parametrize("text", ["", "kl", "0*tv", "-1*tv", "a*tv", "tv +", "tv - state"])
+@pytest.mark.parametrize("text", ["", "kl", "0*tv", "-1*tv", "nan*tv", "inf*tv", "a*tv", "tv +", "tv - state"])
 def test_what_is_no_loss_is_refused_with_those_that_are(text):
     with pytest.raises(ParameterError, match="reverse-kl"):
         Objective.parse(text)

@@ -8,6 +8,7 @@ import torch
 from tests.folders import bytes_tokenizer
 from tests.tiny import tiny_model
 from tests.training.helpers import TAPS, answers, featured
+from truedraft.errors import ParameterError
 from truedraft.nets.medusa import MedusaConfig, MedusaNet
 from truedraft.targets.load import load_model
 from truedraft.training.teacher import Teacher
@@ -53,6 +54,41 @@ def test_the_target_is_held_by_what_it_was():
         _, told = trained(tiny_model(), Stages(2, 25, tokens=80, rate=1e-3, target_rate=1e-3, weight=weight))
         moved.append(told[-1].moved)
     assert moved[0] < moved[1]
+
+
+def test_the_second_loss_is_the_sum_of_the_means_of_the_heads(model):
+    """KL + weight * sum_j 0.8^j (mean over the answer's tokens of head j's loss): no head weighs less in company."""
+    row = featured(answers(1, prompt=8, answer=9), Teacher(model, TAPS))[0]
+    net = MedusaNet(MedusaConfig.like(model.config, heads=3), generator=torch.Generator().manual_seed(0))
+    net.copy_output(model.get_output_embeddings().weight)
+    found = {name: torch.zeros_like(each) for name, each in net.named_parameters()}
+    hooks = [
+        each.register_hook(lambda gradient, name=name: found[name].add_(gradient))
+        for name, each in net.named_parameters()
+    ]
+    with torch.no_grad():
+        states = model.model(row.tokens[None]).last_hidden_state[0]
+    before = copy.deepcopy(net)
+    train_together(model, net, [row], Stages(0, 1, weight=0.2), told=lambda standing: None)
+    for hook in hooks:
+        hook.remove()
+    said = before.logits(before(states[:, None]))  # [T, K, V]: head j at token t says token t + 2 + j
+    begin, end = row.prompt_length, len(row)
+    loss = sum(
+        0.8**head
+        * torch.nn.functional.cross_entropy(said[begin - 2 - head : end - 2 - head, head], row.tokens[begin:end])
+        for head in range(3)
+    )
+    (0.2 * loss).backward()
+    for name, each in before.named_parameters():
+        torch.testing.assert_close(found[name], each.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_that_would_ruin_the_weights_is_not_taken(model):
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ParameterError, match="step 2 was not taken"):
+        trained(model, Stages(1, 3, tokens=80, weight=float("inf")))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_the_pair_is_written_and_says_what_it_is(model, tmp_path):

@@ -65,6 +65,54 @@ def test_a_run_is_not_overwritten_and_goes_on_when_told(capsys, model, data):
     assert code == 2 and "resume with its settings" in err
 
 
+def test_answers_of_another_model_are_not_learned(capsys, model, data, tmp_path):
+    """Of another tokenizer as well as of other weights in the same sizes, before any features are computed."""
+    path, answered = tmp_path / "prompts.jsonl", tmp_path / "answered"
+    path.write_text("".join(json.dumps({"prompt": "ab" * (place % 9 + 1)}) + "\n" for place in range(40)))
+    words = ["data", path, "--out", answered, "--model", model, "-n", 6]
+    assert run(capsys, *words)[0] == 0
+    usual = ["--steps", 1, "--unroll", 2, "--dry-run"]
+    assert train(capsys, "medusa", model, answered, *usual)[0] == 0
+    for name, other, message in (
+        ("tuned", {"seed": 5}, "other weights"),
+        ("swapped", {"swapped": True}, "and the model is"),
+    ):
+        code, _, err = train(capsys, "medusa", folder(tmp_path / name, **other), answered, *usual)
+        assert code == 2 and message in err and "truedraft data" in err and err.count("\n") == 1
+
+
+def test_answers_are_not_added_to_those_of_a_model_that_was_trained_on(capsys, data, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "ab"}\n')
+    words = ["data", path, "--out", tmp_path / "answered", "--model", folder(tmp_path / "mine"), "-n", 6]
+    assert run(capsys, *words)[0] == 0 and run(capsys, *words)[0] == 0
+    folder(tmp_path / "mine", seed=5)
+    code, _, err = run(capsys, *words)
+    assert code == 2 and "with weights" in err and err.count("\n") == 1
+
+
+def test_where_features_go_is_looked_at_before_the_model_is_loaded(capsys, model, data):
+    (data / "features").write_text("a file")
+    code, _, err = train(capsys, "medusa", data / "no-model", data, "--steps", 1, "--unroll", 2)
+    assert code == 2 and "features is" in err and err.count("\n") == 1
+    (data / "features").unlink()
+    code, _, err = train(capsys, "medusa", model, data.parent / "mistyped", "--steps", 1)
+    assert code == 2 and "has no answers" in err and not (data.parent / "mistyped").exists()
+
+
+def test_a_head_that_does_not_fit_is_refused_in_a_dry_run(capsys, model, data):
+    assert train(capsys, "medusa", model, data, "--steps", 1, "--unroll", 2)[0] == 0
+    start = ["--init-from", data.parent / "run" / "last", "--dry-run"]
+    code, _, err = train(capsys, "medusa", model, data, *start)
+    assert code == 2 and "2 heads for 4 steps" in err and err.count("\n") == 1
+
+
+def test_a_small_model_of_another_tokenizer_is_no_start(capsys, model, data, tmp_path):
+    swapped = folder(tmp_path / "swapped", swapped=True)
+    code, _, err = train(capsys, "model", model, data, "--init-from", swapped, "--dry-run")
+    assert code == 2 and "token id" in err and err.count("\n") == 1
+
+
 def test_a_dry_run_shows_what_is_learned_and_trains_nothing(capsys, model, data):
     code, out, _ = train(capsys, "eagle3", model, data, "--dry-run", "--answers-only", "--unroll", 2)
     assert code == 0 and not (data.parent / "run").exists()
@@ -109,7 +157,14 @@ def test_heads_and_target_together(capsys, model, data):
         (["--resume"], "resume does nothing"),
         (["--warmup", 3], "warmup does nothing"),
         (["--accumulate", 2], "accumulate does nothing"),
+        (["--checkpoint-every", 7], "checkpoint_every does nothing"),
+        (["--weight-decay", 0.1], "weight_decay does nothing"),
+        (["--loss", "tv"], "loss does nothing"),
+        (["--decay", 0.5], "decay does nothing"),
+        (["--noise", 0.1], "noise does nothing"),
+        (["--prompts"], "prompts does nothing"),
         (["--target-rate", 0], "target_rate 0"),
+        (["--target-rate", "inf"], "target_rate inf"),
     ],
 )
 def test_what_joint_training_cannot_do_is_refused(capsys, model, data, arguments, message):
@@ -121,6 +176,7 @@ def test_joint_training_can_be_tried_dry_and_is_not_written_over(capsys, model, 
     joint = ["--unroll", 2, "--steps", 1, "--joint", 1]
     code, out, _ = train(capsys, "medusa", model, data, *joint, "--dry-run")
     assert code == 0 and "supervised guesses" in out and not (data.parent / "run").exists()
+    assert train(capsys, "medusa", model, data, *joint, "--dry-run", "--answers-only")[1] == out, "as it is in any case"
     assert train(capsys, "medusa", model, data, *joint)[0] == 0
     before = (data.parent / "run" / "target" / "model.safetensors").stat().st_mtime_ns
     code, _, err = train(capsys, "medusa", model, data, *joint)
@@ -155,6 +211,14 @@ def test_features_of_another_model_of_the_same_shapes_are_not_taken(capsys, mode
         (["--steps", 0], "steps is 0"),
         (["--rate", -1], "rate is -1"),
         (["--threads", 0], "threads is 0"),
+        (["--held-out", -1], "held_out is -1"),
+        (["--vocabulary", -1], "vocabulary is -1"),
+        (["--decay", "nan"], "decay is nan"),
+        (["--noise", "inf"], "noise is inf"),
+        (["--final", 2], "final is 2"),
+        (["--loss", "inf*tv"], "reverse-kl"),
+        (["--layers", "0-2"], "kind model"),
+        (["--device", "gpu"], "device is 'gpu'"),
         (["--joint", 2], "kind medusa"),
     ],
 )

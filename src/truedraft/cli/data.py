@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,10 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from truedraft.build import load
 from truedraft.cli import options as opt
 from truedraft.cli.progress import RichProgress
-from truedraft.models import DEFAULT
+from truedraft.drafters.warm import owner_of
+from truedraft.errors import ParameterError
+from truedraft.models import DEFAULT, resolve
 from truedraft.outputs import require_folder
-from truedraft.training.answers import Task, statistics, write_answers
+from truedraft.targets.load import load_model
+from truedraft.training.answers import Author, Task, statistics, write_answers
 from truedraft.training.rows import read_prompts
+from truedraft.training.teacher import Teacher
 
 __all__ = ["data"]
 
@@ -40,21 +44,27 @@ def data(
     strict: Annotated[bool, typer.Option("--strict", help="A broken row is an error.")] = False,
 ) -> int:
     """Have the model answer prompts; tokens, temperature and seed of every answer are kept."""
+    if limit is not None and limit < 1:
+        raise ParameterError(f"limit is {limit}: expected at least 1")
+    task = Task(tuple(temperature or [0.0]), seed, max_new_tokens, longest, shard)
     require_folder("out", out)
     console = Console(highlight=False)
     rows, broken = read_prompts(prompts, strict=strict, given=given)
     if broken.count:
         console.print(str(broken), markup=False, soft_wrap=True)
     rows = rows[:limit]
-    task = Task(tuple(temperature or [0.0]), seed, max_new_tokens, longest, shard)
     with RichProgress(console) as progress:
+        weights = _fingerprint(resolve(model, progress=progress, offline=offline))
         options = {"dtype": dtype, "device": device, "threads": threads, "offline": offline}
         loaded = load(model, progress=progress, drafter="none", batch=batch, exact=False, **options)
+    target: Any = loaded.decoder.target
+    owner = owner_of(target.model.model.config, loaded.facts.tokenizer)
+    author = Author(owner, weights, str(target.model.dtype).removeprefix("torch."))
     began = time.perf_counter()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
         bar = bars.add_task("answers", total=len(rows))
-        left_out = write_answers(loaded, rows, out, task, report=lambda count: bars.advance(bar, count))
+        left_out = write_answers(loaded, rows, out, task, author=author, report=lambda count: bars.advance(bar, count))
     found = statistics(out, seconds=time.perf_counter() - began)
     console.print(
         f"{found['rows']} answers of {found['answer_tokens']} tokens in {out}; {left_out} prompts left out as too long",
@@ -62,3 +72,8 @@ def data(
         markup=False,
     )
     return 0
+
+
+def _fingerprint(folder: Path) -> int:
+    """Of a model's weights as they are in its folder: one that is to answer has layers replaced by faster ones."""
+    return Teacher(load_model(folder, dtype="bfloat16", device="cpu").model, ()).fingerprint

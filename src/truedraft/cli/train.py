@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import torch.distributed as distributed
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from truedraft.cli import options as opt
 from truedraft.cli.progress import RichProgress
 from truedraft.drafters.layer_skip import parse_layers
+from truedraft.drafters.vocabulary import check_vocabulary
 from truedraft.drafters.warm import owner_of
 from truedraft.errors import ParameterError
 from truedraft.models import DEFAULT, resolve
@@ -26,12 +25,14 @@ from truedraft.nets.medusa import MedusaNet
 from truedraft.outputs import require_folder
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.training.course import Course
+from truedraft.training.features import are_missing
 from truedraft.training.loop import Report
 from truedraft.training.prepare import Plan, Prepared, Rows, collect, prepare
+from truedraft.training.processes import Process, in_turn, this_process
 from truedraft.training.rows import read_prompts
 from truedraft.training.show import describe, sample
 from truedraft.training.teacher import Teacher
-from truedraft.training.together import Stages, Standing, save_pair, train_together
+from truedraft.training.together import Stages, Standing, check_together, save_pair, train_together
 
 __all__ = ["train"]
 
@@ -53,7 +54,9 @@ def train(
     taps: Annotated[list[int] | None, typer.Option("--tap", help="A layer that EAGLE-3 reads; repeat.")] = None,
     layers: Annotated[str | None, typer.Option("--layers", help="Of kind model: 0,1,2,28,29.")] = None,
     longest: Annotated[int, typer.Option("--longest", help="Rows are cut to so many tokens.")] = 1024,
-    prompts: Annotated[bool, typer.Option("--prompts/--answers-only", help="Learn prompts as well.")] = True,
+    prompts: Annotated[
+        bool | None, typer.Option("--prompts/--answers-only", help="Learn prompts as well, as usual but with --joint.")
+    ] = None,
     held_out: Annotated[int, typer.Option("--held-out", help="Most texts that are examined.")] = 64,
     limit: Annotated[int | None, typer.Option("--limit", help="Most rows of answers.")] = None,
     steps: Annotated[int, typer.Option("--steps", help="Of the optimiser.", rich_help_panel=_RUN)] = 1000,
@@ -78,10 +81,11 @@ def train(
     init_from: Annotated[Path | None, typer.Option("--init-from", help="A head to go on from.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint, if there is one.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show a row, train nothing.")] = False,
+    device: opt.Device = "auto",
     threads: opt.Threads = None,
     offline: opt.Offline = False,
 ) -> int:
-    """Train a drafter. Under torchrun every process takes its share of each step."""
+    """Train a drafter. Under torchrun every process takes its share of each step, on a GPU of its own if on any."""
     if not dry_run:
         require_folder("out", out)
     if threads is not None:
@@ -117,44 +121,37 @@ def train(
         noise=noise,
         taps=tuple(taps) if taps else None,
         longest=longest,
-        prompts=prompts,
+        prompts=not joint if prompts is None else prompts,
         held_out=held_out,
         limit=limit,
         start=init_from,
         layers=None if layers is None else parse_layers(layers),
     )
+    if are_missing(plan.answers, plan.features):
+        require_folder("features", plan.features)
     console = Console(highlight=False)
-    with _processes() as rank:
-        run = _Run(model, plan, console, rank, count=count, offline=offline)
+    with this_process(device) as process:
+        if joint:
+            check_together(plan, joint, target_rate, resume=resume)
+        run = _Run(model, plan, console, process, count=count, offline=offline)
         if joint:
             return run.go_together(joint, target_rate, resume=resume, dry_run=dry_run)
         return run.go(resume=resume, dry_run=dry_run)
-
-
-@contextmanager
-def _processes() -> Iterator[int]:
-    """This process's number among those of `torchrun`; 0 alone."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield 0
-        return
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        yield distributed.get_rank()
-    finally:
-        distributed.destroy_process_group()
 
 
 class _Run:
     """A plan carried out, with what is said about it."""
 
     def __init__(
-        self, model: str, plan: Plan, console: Console, rank: int, *, count: Path | None, offline: bool
+        self, model: str, plan: Plan, console: Console, process: Process, *, count: Path | None, offline: bool
     ) -> None:
         with RichProgress(console) as progress:
             self._folder = resolve(model, progress=progress, offline=offline)
         self._tokenizer = load_tokenizer(self._folder)
-        self._console, self._rank = console, rank
-        loaded: Any = load_model(self._folder, dtype="float32", device="cpu").model
+        self._console, self._process = console, process
+        if plan.kind == "model" and plan.start is not None:
+            self._check_small(plan.start)
+        loaded: Any = load_model(self._folder, dtype="float32", device=process.device).model
         layers = loaded.config.get_text_config(decoder=True).num_hidden_layers
         taps = plan.taps or (usual_taps(layers) if layers > 5 or plan.kind == "eagle3" else ())
         self._teacher = Teacher(loaded, (*taps, layers), tokenizer=self._tokenizer)
@@ -177,7 +174,6 @@ class _Run:
 
     def go_together(self, joint: int, target_rate: float, *, resume: bool, dry_run: bool) -> int:
         course = self._plan.course
-        self._check_together(joint, target_rate, resume=resume)
         if not dry_run:
             self._refuse_another("target", "name another folder")
         prepared = prepare(self._plan, self._teacher, self._rows())
@@ -209,17 +205,11 @@ class _Run:
         self._say(f"another target in {self._plan.folder / 'target'}, and its heads in {self._plan.folder / 'heads'}")
         return 0
 
-    def _check_together(self, joint: int, target_rate: float, *, resume: bool) -> None:
-        """What joint training cannot do is refused, not ignored."""
-        if self._plan.kind != "medusa" or distributed.is_initialized():
-            raise ParameterError("joint training is for kind medusa in one process: leave joint out")
-        if joint < 1 or not target_rate > 0:
-            raise ParameterError(f"joint is {joint} and target_rate {target_rate}: expected numbers above 0")
-        course, usual = self._plan.course, Course(1)
-        unused = ("warmup", "final", "accumulate", "clip", "decay", "patience")
-        said = [name for name in unused if getattr(course, name) != getattr(usual, name)] + ["resume"] * resume
-        if said:
-            raise ParameterError(f"{said[0]} does nothing in joint training: leave it out, or joint")
+    def _check_small(self, folder: Path) -> None:
+        """A small model to go on from has to give token ids the meaning that the target gives them."""
+        theirs = load_tokenizer(folder)
+        if self._tokenizer is not None and theirs is not None:
+            check_vocabulary(self._tokenizer, theirs)
 
     def _refuse_another(self, sign: str, advice: str) -> None:
         """A folder with a run in it is not written over."""
@@ -238,17 +228,17 @@ class _Run:
         return counts
 
     def _rows(self) -> Rows:
-        """All rows; features are computed by one process, and read by all."""
+        """All rows; features are computed by one process of a machine, and read by all."""
         teacher = self._teacher
         if self._plan.course.bfloat16:
-            computing: Any = load_model(self._folder, dtype="bfloat16", device="cpu").model
+            computing: Any = load_model(self._folder, dtype="bfloat16", device=self._process.device).model
             teacher = Teacher(computing, self._teacher.taps)
-        if self._rank == 0:
+
+        def collected() -> Rows:
             with self._bar("features", None) as advance:
-                rows = collect(self._plan, teacher, report=advance)
-        if distributed.is_initialized():
-            distributed.barrier()
-        return rows if self._rank == 0 else collect(self._plan, teacher)
+                return collect(self._plan, teacher, report=advance)
+
+        return in_turn(self._process, collected)
 
     def _train(self, prepared: Prepared) -> None:
         course, trainer = self._plan.course, prepared.trainer
@@ -270,7 +260,7 @@ class _Run:
     @contextmanager
     def _bar(self, what: str, total: int | None, done: int = 0) -> Iterator[Any]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        if self._rank or not self._console.is_terminal:
+        if self._process.rank or not self._console.is_terminal:
             yield lambda amount: None
             return
         with Progress(*columns, TimeRemainingColumn(), console=self._console, transient=True) as bars:
@@ -278,7 +268,7 @@ class _Run:
             yield lambda amount: bars.advance(task, amount)
 
     def _say(self, text: str) -> None:
-        if self._rank == 0:
+        if self._process.rank == 0:
             self._console.print(text, soft_wrap=True, markup=False)
 
 

@@ -17,7 +17,7 @@ of an answer is guessed from slot `prompt_length - 2`, as at run time, and its l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class Batch:
     inputs: Tensor
     last: Tensor
     spans: tuple[tuple[Span, ...], ...]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        return replace(self, tokens=self.tokens.to(device), inputs=self.inputs.to(device), last=self.last.to(device))
 
     @property
     def guesses(self) -> int:

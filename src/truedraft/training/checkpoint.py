@@ -6,7 +6,6 @@ the first setting that differs is named.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from truedraft.errors import CorruptModelError, ParameterError
+from truedraft.training.writing import write_whole
 
 __all__ = ["Progress", "load_checkpoint", "save_checkpoint"]
 
@@ -41,16 +41,17 @@ class Progress:
 def save_checkpoint(
     path: Path, *, net: torch.nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, settings: dict[str, Any]
 ) -> None:
-    """Write a checkpoint; it takes the place of an earlier one only when it is complete."""
+    """Write a checkpoint; it takes the place of an earlier one only when it is complete.
+
+    Raises `ParameterError` where it cannot be written.
+    """
     parts = {
         "settings": settings,
         "net": net.state_dict(),
         "optimizer": optimizer.state_dict(),
         "progress": dict(vars(progress)),
     }
-    beside = path.with_suffix(".part")
-    torch.save(parts, beside)
-    os.replace(beside, path)
+    write_whole(path, lambda part: torch.save(parts, part))
 
 
 def load_checkpoint(
@@ -60,7 +61,7 @@ def load_checkpoint(
     `ParameterError` for the run of other settings.
     """
     try:
-        parts = torch.load(path, weights_only=True)
+        parts = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # torch raises whatever its zip reader or unpickler met
         raise CorruptModelError(f"{path} cannot be read: {str(error).splitlines()[0][:80]}") from error
     if missing := [name for name in _PARTS if name not in parts]:

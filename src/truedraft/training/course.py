@@ -36,9 +36,13 @@ class Course:
         for name in ("steps", "tokens", "accumulate", "examine_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} is {getattr(self, name)}: expected at least 1")
-        for name in ("warmup", "final", "decay", "patience"):
+        for name in ("warmup", "patience"):
             if not getattr(self, name) >= 0:
                 raise ParameterError(f"{name} is {getattr(self, name)}: expected at least 0")
+        if not 0 <= self.final <= 1:
+            raise ParameterError(f"final is {self.final}: expected a share of the peak rate, 0 to 1")
+        if not 0 <= self.decay < math.inf:
+            raise ParameterError(f"decay of weights is {self.decay}: expected a number, at least 0")
         for name in ("rate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} is {getattr(self, name)}: expected a number above 0")

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from truedraft.nets.medusa import MedusaNet
+from truedraft.nets.vocabulary import DraftVocabulary
 from truedraft.training.acceptance import RANKS, Tally
 from truedraft.training.batches import Batch, Span
 from truedraft.training.losses import Guesses, Objective
 from truedraft.training.unroll import Net, unroll
 
-__all__ = ["Lesson", "examine", "learn"]
+__all__ = ["Lesson", "draft_ids", "examine", "learn"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +35,16 @@ class Lesson:
     noise: float = 0.0
 
 
+def draft_ids(vocabulary: DraftVocabulary, tokens: Tensor) -> Tensor:
+    """The draft ids of tokens, -1 for one that cannot be said; where the tokens are, while the map stays on the CPU."""
+    return vocabulary.places[tokens.cpu()].to(tokens.device)
+
+
 def learn(net: Net, batch: Batch, lesson: Lesson, *, scale: float, generator: torch.Generator) -> float:
     """Add the gradients of a batch's loss, the weighted sum over its guesses times `scale`; returns that loss."""
     noise = None
     if lesson.noise:
-        noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * lesson.noise
+        noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5).to(batch.inputs.device) * lesson.noise
     states = unroll(net, batch, noise=noise)
     leaf = states.detach().requires_grad_()
     total = 0.0
@@ -55,7 +61,7 @@ def learn(net: Net, batch: Batch, lesson: Lesson, *, scale: float, generator: to
 def _loss(net: Net, batch: Batch, states: Tensor, row: int, lesson: Lesson) -> Tensor:
     """The weighted sum over the guesses of a row. A token that cannot be said teaches nothing."""
     spans = batch.spans[row]
-    places = net.vocabulary.places[batch.tokens[row]]
+    places = draft_ids(net.vocabulary, batch.tokens[row])
     with torch.no_grad():
         true = batch.last[row].to(states.dtype)
         taught = lesson.output(true).float()
@@ -91,9 +97,9 @@ def examine(net: Net, batch: Batch) -> Tally:
         hits = torch.zeros(len(batch.tokens[row]), batch.steps, dtype=torch.bool)
         ranks = []
         for span, said in zip(spans, _said(net, states[row], spans), strict=True):
-            places = net.vocabulary.places[batch.tokens[row, span.tokens]]
+            places = draft_ids(net.vocabulary, batch.tokens[row, span.tokens])
             best = said.topk(min(RANKS, said.shape[-1]), dim=-1).indices == places[:, None]
-            hits[span.slots, span.step] = best[:, 0]
+            hits[span.slots, span.step] = best[:, 0].cpu()
             counts = best.sum(0).tolist()
             ranks.append(counts + [0] * (RANKS - len(counts)))
         tally += Tally.of(hits[spans[0].slots], ranks=ranks, guesses=list(map(len, spans)))

@@ -6,6 +6,7 @@ and each guess weighs the same wherever it was. This file refuses to know kinds 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 
+from truedraft.errors import ParameterError
 from truedraft.training.acceptance import Tally
 from truedraft.training.batches import Order, collate, supervised
 from truedraft.training.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -24,8 +26,9 @@ from truedraft.training.learn import Lesson, examine, learn
 from truedraft.training.record import Record
 from truedraft.training.scaling import EvenInputs
 from truedraft.training.unroll import Net
+from truedraft.training.writing import writing
 
-__all__ = ["Material", "Report", "Trainer"]
+__all__ = ["Material", "Report", "Trainer", "require_finite"]
 
 _BETAS = (0.9, 0.95)
 
@@ -60,12 +63,21 @@ class Report:
     tally: Tally | None = None
 
 
+def require_finite(step: int, loss: float, gradient: float) -> None:
+    """Raise `ParameterError` where the loss or the length of the gradient is none: the step would ruin all weights."""
+    if not (math.isfinite(loss) and math.isfinite(gradient)):
+        raise ParameterError(
+            f"step {step} was not taken, with a loss of {loss} and a gradient of length {gradient}: begin again at a "
+            "lower rate, from what was saved before, which is as it was"
+        )
+
+
 @dataclass
 class Trainer:
     """A run in a folder: checkpoint.pt, log.csv, and heads, the latest in `last`, the best so far in `best`.
 
-    settings: whatever a resumed run must have in common with this one. notes: what heads say of themselves besides
-    steps, tokens and acceptance. clock: seconds.
+    settings: whatever a resumed run must have in common with this one, besides the number of processes. notes: what
+    heads say of themselves besides steps, tokens and acceptance. clock: seconds.
     """
 
     net: Net
@@ -89,6 +101,7 @@ class Trainer:
         self._guesses = [self.material.guesses(row) for row in self.material.rows]
         parallel = distributed.is_available() and distributed.is_initialized()
         self._rank, self._world = (distributed.get_rank(), distributed.get_world_size()) if parallel else (0, 1)
+        self._settings = {**self.settings, "processes": self._world}
 
     @property
     def _checkpoint(self) -> Path:
@@ -99,13 +112,17 @@ class Trainer:
         if not self._checkpoint.is_file():
             return False
         self.progress = load_checkpoint(
-            self._checkpoint, net=self.net, optimizer=self._optimizer, settings=self.settings
+            self._checkpoint, net=self.net, optimizer=self._optimizer, settings=self._settings
         )
         return True
 
     def run(self) -> Iterator[Report]:
-        """Steps until the end, a report each. Stopping in between loses what came after the last checkpoint."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Steps until the end, a report each. Stopping in between loses what came after the last checkpoint.
+
+        Raises `ParameterError` where a loss or gradient is no number any more, and where files cannot be written.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         record = Record(self.folder / "log.csv", step=self.progress.step) if self._rank == 0 else None
         batches = self._batches()
         while self.progress.step < self.course.steps and not self._is_stale:
@@ -128,7 +145,7 @@ class Trainer:
             net=self.net,
             optimizer=self._optimizer,
             progress=self.progress,
-            settings=self.settings,
+            settings=self._settings,
         )
 
     def _save_head(self, name: str) -> None:
@@ -136,7 +153,7 @@ class Trainer:
         counts = {"steps": progress.step, "training_tokens": progress.tokens}
         best = {"best_tokens_per_pass": progress.best} if progress.best else {}
         self.net.notes = {**self.net.notes, **self.notes, **counts, **best}
-        with self.inputs.written():
+        with self.inputs.written(), writing(self.folder / name):
             self.net.save(self.folder / name, dtype=torch.bfloat16)
 
     def examine(self) -> Tally:
@@ -146,8 +163,8 @@ class Trainer:
         tally = Tally.empty(self.material.unroll)
         with self._precision():
             for places in order.epoch(0):
-                batch = [rows[place] for place in places]
-                tally += examine(self.net, collate(batch, self.material.columns, self.material.unroll))
+                batch = collate([rows[place] for place in places], self.material.columns, self.material.unroll)
+                tally += examine(self.net, batch.to(self._device))
         return tally
 
     @property
@@ -157,9 +174,12 @@ class Trainer:
     def _is_due(self, every: int) -> bool:
         return self.progress.step % every == 0 or self.progress.step == self.course.steps
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
     def _precision(self) -> torch.autocast:
-        device = next(self.net.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self.course.bfloat16)
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self.course.bfloat16)
 
     def _batches(self) -> Iterator[list[int]]:
         """From the place where the run is, on and on; the place moves with them."""
@@ -182,10 +202,10 @@ class Trainer:
             rows = [self.material.rows[place] for place in batch]
             together = collate(rows, self.material.columns, self.material.unroll, begin=self.material.begin)
             with self._precision():
-                loss += learn(self.net, together, self.lesson, scale=scale, generator=generator)
+                loss += learn(self.net, together.to(self._device), self.lesson, scale=scale, generator=generator)
         loss = self._added_up(loss)
         rate = rate_at(self.progress.step, self.course)
-        gradient = self._move(rate)
+        gradient = self._move(rate, loss)
         self.progress.step += 1
         self.progress.tokens += sum(self._order.lengths[place] for place in places)
         return Report(self.progress, loss, rate, gradient)
@@ -198,13 +218,14 @@ class Trainer:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             distributed.all_reduce(parameter.grad)
-        together = torch.tensor(loss, dtype=torch.float64)
+        together = torch.tensor(loss, dtype=torch.float64, device=self._device)
         distributed.all_reduce(together)
         return float(together)
 
-    def _move(self, rate: float) -> float:
+    def _move(self, rate: float, loss: float) -> float:
         """One step down; returns the length of the gradient before it was clipped."""
         length = torch.nn.utils.clip_grad_norm_(self._parameters, self.course.clip)
+        require_finite(self.progress.step + 1, loss, float(length))
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()

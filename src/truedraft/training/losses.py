@@ -15,6 +15,7 @@ p is the target's distribution and q the head's, both over the draft vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ class Objective:
                 number = float(weight) if weight.strip() else 1.0
             except ValueError:
                 number = -1.0
-            if name.strip() not in LOSSES or number <= 0:
+            if name.strip() not in LOSSES or not 0 < number < math.inf:
                 raise ParameterError(
                     f"loss is {text!r}: expected names of {', '.join(LOSSES)}, with a weight as in 0.1*tv, joined by +"
                 )

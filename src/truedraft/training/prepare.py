@@ -6,6 +6,7 @@ answers ─▶ features on disk ─▶ rows ─┬─▶ held-out texts, by the 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedraft.errors import ParameterError
+from truedraft.errors import ParameterError, UnsupportedModelError, VocabularyError
+from truedraft.nets.medusa import MedusaNet
 from truedraft.nets.vocabulary import DraftVocabulary
+from truedraft.training.answers import require_author
 from truedraft.training.course import Course
 from truedraft.training.features import FeatureKind, Row, compute_features, load_rows, shards_of
 from truedraft.training.learn import Lesson
@@ -24,6 +27,7 @@ from truedraft.training.loop import Material, Trainer
 from truedraft.training.losses import Objective
 from truedraft.training.recipes import RECIPES, Recipe, Size
 from truedraft.training.scaling import EvenInputs, usual_sizes
+from truedraft.training.student import Student
 from truedraft.training.teacher import Teacher
 from truedraft.training.unroll import Net
 
@@ -33,6 +37,10 @@ _SHARE = 32
 """One row of so many is held out, as long as there are fewer than wanted."""
 _USEFUL = 0.5
 """With a smaller share of useful rows, something is wrong with the data."""
+
+
+_LEAST = {"steps": 1, "longest": 1, "limit": 1, "held_out": 0, "vocabulary": 0}
+"""The smallest values of a plan's numbers, None aside."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,19 @@ class Plan:
             raise ParameterError(f"kind is {self.kind!r}: expected one of {', '.join(RECIPES)}")
         if self.kind == "model" and self.recipe.steps != 1:
             raise ParameterError(f"steps are {self.steps} for a model: expected 1, since it reads what it drafts")
-        for name in ("steps", "longest", "limit"):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ParameterError(f"{name} is {value}: expected at least 1")
+            if value is not None and value < least:
+                raise ParameterError(f"{name} is {value}: expected at least {least}")
+        for name in ("decay", "noise"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ParameterError(f"{name} is {value}: expected a number, at least 0")
+        if self.layers is not None and self.kind != "model":
+            raise ParameterError(
+                f"layers are {self.layers} for kind {self.kind}: leave them out, they are for kind model"
+            )
+        Objective.parse(self.recipe.loss)
 
     @property
     def recipe(self) -> Recipe:
@@ -95,8 +112,9 @@ class Rows:
 def collect(plan: Plan, teacher: Teacher, *, report: Callable[[int], None] = lambda tokens: None) -> Rows:
     """All rows of the plan's answers, features computed where they are missing.
 
-    Raises `ParameterError` if nothing is left to learn from.
+    Raises `ParameterError` for answers of another model, and if nothing is left to learn from.
     """
+    require_author(plan.answers, plan.owner, teacher.fingerprint)
     kind = FeatureKind(plan.owner, teacher.fingerprint, teacher.taps, teacher.hidden_size, plan.longest)
     rows: list[Row] = []
     for shard in shards_of(plan.answers):
@@ -149,7 +167,11 @@ class Prepared:
 
 
 def prepare(plan: Plan, teacher: Teacher, rows: Rows) -> Prepared:
-    """The run of a plan. Raises `ParameterError` for a plan that contradicts itself or the head it starts from."""
+    """The run of a plan, on the teacher's device.
+
+    Raises `ParameterError` for a plan that contradicts itself or the head it starts from, and `ModelError` for a head
+    that does not fit the target.
+    """
     recipe, size = plan.recipe, teacher.output_size
     vocabulary, _ = choose_vocabulary(rows.training, size, plan.vocabulary, also=plan.counts)
     net = _net(plan, teacher, recipe, vocabulary)
@@ -198,9 +220,34 @@ def _net(plan: Plan, teacher: Teacher, recipe: Recipe, vocabulary: DraftVocabula
         tokenizer=teacher.tokenizer,
         layers=plan.layers,
     )
-    net = recipe.make(size) if plan.start is None else recipe.load(plan.start, size)
+    if plan.start is None:
+        net = recipe.make(size)
+    else:
+        net = recipe.load(plan.start, size)
+        _check_start(net, plan, teacher)
+    net.to(teacher.device)
     net.share(teacher.embedding_matrix, teacher.output_matrix)
     return net.eval()  # dropout would make of a resumed run another one
+
+
+def _check_start(net: Net, plan: Plan, teacher: Teacher) -> None:
+    """What would end in an error of shapes, somewhere in the first step, is said before."""
+    if isinstance(net, Student):
+        return  # it was looked at when it was loaded
+    if net.vocabulary.size != teacher.output_size:
+        raise VocabularyError(
+            f"{plan.start} drafts for {net.vocabulary.size} tokens, and the target has {teacher.output_size}: "
+            "expected a head of the target's"
+        )
+    if net.target_size != teacher.hidden_size:
+        raise UnsupportedModelError(
+            f"{plan.start} reads states of {net.target_size} numbers, and the target's have {teacher.hidden_size}: "
+            "expected a head of the target's"
+        )
+    if isinstance(net, MedusaNet) and net.config.heads < plan.recipe.steps:
+        raise ParameterError(
+            f"{plan.start} has {net.config.heads} heads for {plan.recipe.steps} steps: expected as many (unroll)"
+        )
 
 
 def _columns(net: Net, teacher: Teacher) -> tuple[int, ...]:
@@ -221,6 +268,14 @@ def _notes(plan: Plan, net: Net, rows: Rows) -> dict[str, Any]:
     return {**notes, "loss": recipe.loss, "unroll": recipe.steps, **({"earlier": before} if before else {})}
 
 
+def _checksum(rows: Rows) -> int:
+    """Tells rows from others, those held out included: a checksum of all ids."""
+    found = 0
+    for row in (*rows.training, *rows.held_out):
+        found = zlib.crc32(row.tokens.numpy().tobytes(), zlib.crc32(str(row.prompt_length).encode(), found))
+    return found
+
+
 def _settings(plan: Plan, net: Net, rows: Rows, columns: tuple[int, ...]) -> dict[str, Any]:
     """What a resumed run must have in common with the one that it resumes."""
     recipe, course = plan.recipe, plan.course
@@ -228,7 +283,7 @@ def _settings(plan: Plan, net: Net, rows: Rows, columns: tuple[int, ...]) -> dic
         "kind": plan.kind,
         "target": plan.owner,
         "vocabulary": zlib.crc32(net.vocabulary.ids.numpy().tobytes()),
-        "data": [len(rows.training), sum(map(len, rows.training)), plan.longest],
+        "data": [len(rows.training), sum(map(len, rows.training)), plan.longest, _checksum(rows)],
         "taps": list(columns),
         "loss": [str(Objective.parse(recipe.loss)), recipe.steps, recipe.decay, recipe.noise, plan.prompts],
         "course": [course.steps, course.rate, course.warmup, course.final, course.tokens, course.accumulate],

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from truedraft.errors import VocabularyError
 from truedraft.nets.eagle1 import Eagle1Config, Eagle1Net
 from truedraft.nets.eagle3 import Eagle3Config, Eagle3Net
 from truedraft.nets.medusa import MedusaConfig, MedusaNet
@@ -94,8 +95,9 @@ def _mtp(size: Size) -> Net:
 
 
 def _model(size: Size) -> Net:
-    layers = usual_layers(size.config.get_text_config(decoder=True).num_hidden_layers)
-    return Student(pruned(size.model, size.layers or layers), size.vocabulary, tokenizer=size.tokenizer)
+    usual = usual_layers(size.config.get_text_config(decoder=True).num_hidden_layers)
+    layers = usual if size.layers is None else size.layers
+    return Student(pruned(size.model, layers), size.vocabulary, tokenizer=size.tokenizer)
 
 
 def _head(kind: type[Eagle1Net] | type[Eagle3Net] | type[MedusaNet]) -> Callable[[Path, Size], Net]:
@@ -104,9 +106,16 @@ def _head(kind: type[Eagle1Net] | type[Eagle3Net] | type[MedusaNet]) -> Callable
 
 
 def _small(folder: Path, size: Size) -> Net:
-    """Loads a model of the target's token ids."""
-    loaded = load_model(folder, dtype="float32", device="cpu").model
-    return Student(loaded, size.vocabulary, tokenizer=size.tokenizer)
+    """Loads a model of the target's token ids. Raises `VocabularyError` for one that does not know all of them."""
+    loaded: Any = load_model(folder, dtype="float32", device=size.output.device).model
+    total, vocabulary = len(size.output), size.vocabulary
+    known = total if size.tokenizer is None else min(len(size.tokenizer), total)
+    said = len(loaded.get_output_embeddings().weight)
+    if said < max(known, int(vocabulary.ids[-1]) + 1) or (vocabulary.is_full and said != total):
+        raise VocabularyError(
+            f"{folder} says {said} tokens, and the target {total}: expected a model of the target's own token ids"
+        )
+    return Student(loaded, vocabulary, tokenizer=size.tokenizer)
 
 
 RECIPES: Mapping[str, Recipe] = {

@@ -83,9 +83,23 @@ def read_prompts(path: Path, *, strict: bool = False, given: bool = False) -> tu
     return _read(path, _answered if given else _prompt, strict=strict)
 
 
-def read_answers(path: Path, *, strict: bool = False) -> tuple[list[AnswerRow], Broken]:
-    """The answers of a file. Errors as of `read_prompts`."""
-    return _read(path, _answer, strict=strict)
+def read_answers(path: Path, *, strict: bool = False, vocabulary: int | None = None) -> tuple[list[AnswerRow], Broken]:
+    """The answers of a file. Errors as of `read_prompts`.
+
+    vocabulary: how many token ids there are, if that is known. A greater one is no broken line, but the file of another
+    model's: `ParameterError`.
+    """
+
+    def parse(found: Any, index: int) -> AnswerRow:
+        row = _answer(found, index)
+        if vocabulary is not None and (most := max(row.tokens)) >= vocabulary:
+            raise ParameterError(
+                f"{path} line {index + 1} has token {most}, and the model knows {vocabulary}: they are answers of "
+                "another model; have this one answer the prompts with `truedraft data`"
+            )
+        return row
+
+    return _read(path, parse, strict=strict)
 
 
 def _read(path: Path, parse: Callable[[Any, int], _Row], *, strict: bool) -> tuple[list[_Row], Broken]:
@@ -96,6 +110,8 @@ def _read(path: Path, parse: Callable[[Any, int], _Row], *, strict: bool) -> tup
             continue
         try:
             rows.append(parse(json.loads(line), index))
+        except ParameterError:  # a ValueError, and yet not the line's fault
+            raise
         except (ValueError, TypeError) as error:
             fault = str(error).splitlines()[0][:100]
             if strict:

@@ -40,7 +40,7 @@ def usual_sizes(net: Net, rows: Sequence[Row], columns: Sequence[int], embedding
     states = torch.cat([row.features[1:, list(columns)].float().flatten(1) for row in rows[:_ROWS]])
     if isinstance(net, Eagle1Net):
         tokens = torch.cat([row.tokens[1:] for row in rows[:_ROWS]])
-        states = torch.cat([embedding[tokens].float(), states], dim=1)
+        states = torch.cat([embedding[tokens].float().cpu(), states], dim=1)
     sizes = states.square().mean(0).sqrt()
     return sizes.clamp(min=1e-3 * float(sizes.mean()))
 
@@ -52,6 +52,7 @@ class EvenInputs:
         self._layer: nn.Linear | None = None if sizes is None or isinstance(net, _AS_THEY_ARE) else net.fc
         self._sizes = torch.ones(()) if sizes is None else sizes
         if self._layer is not None:
+            self._sizes = self._sizes.to(self._layer.weight.device)
             self._layer.register_forward_pre_hook(lambda layer, inputs: (inputs[0] / self._sizes,))
 
     @torch.no_grad()

@@ -8,7 +8,9 @@ as they are, and of the latter only the rows of the draft vocabulary are learned
 from __future__ import annotations
 
 import copy
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from truedraft.errors import ParameterError
 from truedraft.nets.vocabulary import DraftVocabulary
 from truedraft.training.teacher import OutputRows
+from truedraft.training.writing import beside
 
 __all__ = ["Student", "pruned", "usual_layers"]
 
@@ -39,7 +42,7 @@ def pruned(model: Any, layers: Sequence[int]) -> Any:
     text.num_hidden_layers = len(layers)
     if getattr(text, "layer_types", None):
         text.layer_types = [text.layer_types[layer] for layer in layers]
-    small = type(model)(config).to(model.dtype)
+    small = type(model)(config).to(model.device, model.dtype)
     places = {layer: place for place, layer in enumerate(layers)}
     weights = {}
     for name, value in model.state_dict().items():
@@ -85,8 +88,25 @@ class Student(nn.Module):
         return self._output(states)
 
     def save(self, folder: str | Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write a model folder; weights in their own type, or converted to another one."""
+        """Write a model folder; weights in their own type, or converted to another one.
+
+        Files take the place of earlier ones when all of them are written.
+        """
+        folder = Path(folder)
         weights = {name: value.to(dtype) if dtype else value for name, value in self.model.state_dict().items()}
-        self.model.save_pretrained(folder, state_dict=weights)
+        part = beside(folder)
+        shutil.rmtree(part, ignore_errors=True)
+        self.model.save_pretrained(part, state_dict=weights)
         if self.tokenizer is not None:
-            self.tokenizer.save_pretrained(folder)
+            self.tokenizer.save_pretrained(part)
+        _move_all(part, folder)
+
+
+def _move_all(part: Path, folder: Path) -> None:
+    """Put the files of one folder into another; the configuration last, without which a folder is no model."""
+    files = [path for path in part.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: path.name == "config.json"):
+        place = folder / path.relative_to(part)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
+    shutil.rmtree(part)

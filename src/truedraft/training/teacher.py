@@ -60,6 +60,16 @@ class Teacher:
         self.output_matrix: Tensor = model.get_output_embeddings().weight.detach()
 
     @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.embedding_matrix.device
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids it can read and say."""
+        return min(len(self.embedding_matrix), len(self.output_matrix))
+
+    @property
     def output_size(self) -> int:
         """V, the number of logits."""
         return len(self.output_matrix)
@@ -83,8 +93,8 @@ class Teacher:
 
     @torch.no_grad()
     def features(self, tokens: Tensor) -> Tensor:
-        """tokens [B, T], padded on the right or not at all, to features [B, T, taps, H]."""
-        output = self.model.get_decoder()(input_ids=tokens, use_cache=False, output_hidden_states=True)
+        """tokens [B, T], padded on the right or not at all, to features [B, T, taps, H], on the model's device."""
+        output = self.model.get_decoder()(input_ids=tokens.to(self.device), use_cache=False, output_hidden_states=True)
         return torch.stack([output.hidden_states[tap] for tap in self.taps], dim=2)
 
     def output(self, ids: Tensor | None = None) -> OutputRows:
