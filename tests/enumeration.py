@@ -23,9 +23,12 @@ from truedraft.verify.enumeration import (
 )
 
 __all__ = [
+    "DEEP",
     "EXACT",
     "PAIRS",
     "SHAPES",
+    "SINGLE",
+    "THIN",
     "ExhaustiveDice",
     "emitted_law",
     "expected_accepted",
@@ -44,6 +47,12 @@ EXACT = 1e-12
 
 SHAPES = [(1,), (1, 1), (1, 1, 1), (2,), (3,), (2, 2), (3, 1), (1, 2)]
 """Children a node, level by level."""
+
+DEEP = [(2, 1, 1), (1, 2, 1), (1, 1, 2)]
+"""Three levels that branch, for vocabularies of two: the outcomes grow fast."""
+
+SINGLE = 1e-6
+"""The same for distributions in float32, whose own sums are that far from 1."""
 
 
 def sparse(vocabulary: int, seed: int) -> Table:
@@ -68,6 +77,20 @@ def even_or_odd(vocabulary: int, seed: int, parity: int) -> Table:
     """`random_table` on the tokens of one parity only."""
     full, kept = random_table(vocabulary, seed), torch.arange(vocabulary) % 2 == parity
     return cache(lambda text: torch.where(kept, full(text), 0.0) / full(text)[kept].sum())
+
+
+def thin(vocabulary: int, seed: int, gap: float, dtype: torch.dtype = torch.float32) -> Table:
+    """A language at a low temperature: each next best token is less likely by the factor `gap`, their order changes.
+
+    What is left of it without its best token is next to nothing, but a distribution like any other.
+    """
+    shares = torch.tensor([gap**rank for rank in range(vocabulary)], dtype=torch.float64).to(dtype)
+    return cache(lambda text: shares[torch.randperm(vocabulary, generator=_generator(seed, text))])
+
+
+def rounded(table: Table) -> Table:
+    """The same language in float32."""
+    return cache(lambda text: table(text).float())
 
 
 def _random_token(vocabulary: int, seed: int, text: Text) -> int:
@@ -95,6 +118,17 @@ PAIRS: dict[str, tuple[Table, Table]] = {
     "disjoint": (even_or_odd(4, 20, 0), even_or_odd(4, 21, 1)),
 }
 """Name to (p, q)."""
+
+THIN: dict[str, tuple[Table, Table]] = {
+    f"{kind} over {gap:g}": (p, thin(3, 24, gap))
+    for gap in (1e-20, 1e-32, 1e-40)
+    for kind, p in {
+        "full": rounded(random_table(3, 22)),
+        "zeros": rounded(sparse(3, 22)),
+        "thin": thin(3, 23, gap),
+    }.items()
+} | {"full over 1e-310": (random_table(3, 22), thin(3, 24, 1e-310, torch.float64))}
+"""The same with a q of which next to nothing is left without its best token, in float32 and beyond float32's reach."""
 
 
 def gap(rule: Rule, drafting: Drafting, pair: tuple[Table, Table], *, length: int, rounds: int = 1) -> float:

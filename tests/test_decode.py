@@ -290,6 +290,15 @@ def test_a_drafter_that_breaks_its_contract_is_caught():
         (PROMPT, {"logprobs": -1}, ParameterError),
         (PROMPT, {"stop": [""]}, ParameterError),
         (PROMPT, {"each": [{}, {}]}, ParameterError),
+        (PROMPT, {"each": {"seed": 1}}, ParameterError),
+        (PROMPT, {"each": [5]}, ParameterError),
+        (PROMPT, {"each": ["seed"]}, ParameterError),
+        (PROMPT, {"each": "s"}, ParameterError),
+        (PROMPT, {"each": 5}, ParameterError),
+        (PROMPT, {"each": [{5: 1}]}, ParameterError),
+        (PROMPT, {"stop": [5]}, ParameterError),
+        (PROMPT, {"processors": [3]}, ParameterError),
+        (PROMPT, {"logit_bias": {1: 1e39}}, ParameterError),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(prompt, options, error):

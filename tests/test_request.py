@@ -97,19 +97,25 @@ def test_a_bad_word_is_also_what_it_is_behind_a_space():
         ("logprobs", 1.5),
         ("logit_bias", [1]),
         ("logit_bias", {"a": 1}),
+        ("logit_bias", {1: 10**400}),
+        ("logit_bias", {1: 1e39}),
         ("stop", 3),
+        ("stop", [5]),
+        ("stop", ["a", b"b"]),
         ("stop_token_ids", "ab"),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [10_000]),
         ("eos_token_ids", [-1]),
         ("processors", 3),
+        ("processors", [3]),
+        ("processors", [len, None]),
         ("bad_words", [3]),
     ],
 )
 def test_values_of_another_kind_are_one_line(name, value):
     with pytest.raises(TruedraftError) as caught:
         session([1], **{name: value})
-    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).count("\n") == 0 and name in str(caught.value)
 
 
 def test_none_is_the_default_and_numbers_may_be_numpys():
@@ -128,3 +134,5 @@ def test_end_tokens_that_the_model_has_not_end_nothing():
 def test_unknown_parameters_are_refused_with_the_known_ones():
     with pytest.raises(ParameterError, match=r"max_tokens.*max_new_tokens"):
         session([1], max_tokens=4)
+    with pytest.raises(ParameterError, match="unknown parameter 5"):
+        Parameters.of({5: 1})

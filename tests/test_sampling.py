@@ -2,15 +2,19 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
+    GenerationConfig,
+    GenerationMixin,
     LogitsProcessorList,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -46,10 +50,15 @@ def logits(seed=0, size=VOCABULARY):
     top_p=st.sampled_from([0.1, 0.5, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
     repetition=st.sampled_from([0.5, 1.0, 1.7]),
+    bias=st.sampled_from([{}, {5: 3.0}, {1: -4.0, 3: 1.5, 7: 2.0}]),
 )
-def test_agrees_with_transformers(seed, temperature, top_k, top_p, min_p, repetition):
+def test_agrees_with_transformers(seed, temperature, top_k, top_p, min_p, repetition, bias):
+    """Their own processors, in the order in which `generate` calls them."""
     history = [3, 5, 5, 1]
-    theirs = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(repetition), TemperatureLogitsWarper(temperature)])
+    theirs = LogitsProcessorList()
+    if bias:
+        theirs.append(SequenceBiasLogitsProcessor({(token,): value for token, value in bias.items()}))
+    theirs += [RepetitionPenaltyLogitsProcessor(repetition), TemperatureLogitsWarper(temperature)]
     if top_k:
         theirs.append(TopKLogitsWarper(top_k))
     if top_p < 1:
@@ -65,6 +74,7 @@ def test_agrees_with_transformers(seed, temperature, top_k, top_p, min_p, repeti
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition,
+        logit_bias=bias,
     )
     assert torch.allclose(ours, expected, atol=1e-12)
 
@@ -80,9 +90,37 @@ def test_temperature_zero_is_one_hot_and_ignores_truncation():
     assert torch.equal(p, one_hot(int(logits().argmax()), p))
 
 
-def test_a_tiny_temperature_neither_overflows_nor_becomes_nan():
-    p = distribution(logits() * 1e6, [1], temperature=1e-30)
-    assert p.max() == 1 and p.sum() == 1
+def test_the_order_is_that_of_transformers_generate():
+    """Which calls their processors in the order of this list; a model's configuration is all it asks of the model."""
+    config = GenerationConfig(do_sample=True, temperature=0.7, top_k=5, top_p=0.9, min_p=0.01, repetition_penalty=1.7)
+    config.sequence_bias, config.bad_words_ids = [[[5], 3.0], [[4], -1.0]], [[6]]
+    config._eos_token_tensor = torch.tensor([8])
+    config.min_new_tokens = 3
+    model = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=False))
+    model._merge_criteria_processor_list = lambda default, custom: default
+    theirs = GenerationMixin._get_logits_processor(model, config, input_ids_seq_length=4)
+    history = [3, 5, 5, 4]
+    options = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.7}
+    options |= {"logit_bias": {5: 3.0, 4: -1.0}, "bad_words": ((6,),), "min_new_tokens": 3, "end_tokens": (8,)}
+    for seed in range(20):
+        expected = theirs(torch.tensor([history]), logits(seed)[None].clone())[0].softmax(0)
+        ours = distribution(logits(seed), history, prompt_length=4, **options)
+        assert torch.allclose(ours, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-30, 1e-39, 1e-50, 5e-324])
+def test_a_tiny_temperature_neither_overflows_nor_becomes_nan(temperature, dtype):
+    p = distribution(logits().to(dtype) * 1e6, [1], temperature=temperature)
+    assert torch.equal(p, one_hot(int(logits().argmax()), p))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("top_p", [1e-30, 1e-50, 5e-324])
+@pytest.mark.parametrize("row", [logits(), torch.zeros(VOCABULARY), torch.zeros(5000)], ids=["apart", "equal", "wide"])
+def test_a_tiny_top_p_keeps_one_of_the_likeliest(row, top_p, dtype):
+    p = distribution(row.to(dtype), [1], vocabulary=len(row), temperature=1, top_p=top_p)
+    assert sorted(p.unique().tolist()) == [0, 1] and p.sum() == 1 and row[p.argmax()] == row.max()
 
 
 def test_presence_and_frequency_penalties_count_the_output_only():
@@ -169,9 +207,16 @@ def test_a_processor_that_cannot_be_copied_is_refused():
         ("top_p", 1.1),
         ("min_p", 1.5),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e39),
+        ("repetition_penalty", 1e-39),
         ("presence_penalty", math.inf),
+        ("presence_penalty", -1e39),
+        ("frequency_penalty", -1e39),
         ("min_new_tokens", -1),
         ("logit_bias", {1: math.inf}),
+        ("logit_bias", {1: math.nan}),
+        ("logit_bias", {1: 1e39}),
+        ("logit_bias", {1: -1e39}),
         ("logit_bias", {99: 1.0}),
         ("bad_words", ((),)),
         ("bad_words", ((99,),)),
@@ -187,6 +232,9 @@ def test_hopeless_logits_are_errors_not_nan():
         distribution(logits(), [1], logit_bias={token: -math.inf for token in range(VOCABULARY)})
     with pytest.raises(UnsupportedModelError, match="nan"):
         distribution(logits() * math.nan, [1])
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ParameterError, match=f"{wrong} of a logit"):
+            distribution(logits(), [1], processors=(lambda ids, scores, wrong=wrong: scores + wrong,))
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,6 +1,7 @@
 """Ends of texts: ids, text and counts agree wherever an end falls."""
 
 import pytest
+from tokenizers import decoders
 
 from truedraft.core import FinishReason, Session
 from truedraft.errors import ParameterError
@@ -101,6 +102,68 @@ def test_characters_are_never_shown_by_halves():
         shown.append(stream.text)
     assert shown == ["ab", "ab", "abé", "abé", "abé🙂", "abé🙂", "abé🙂cd"]
     assert stream.text == decode([0, 6, 7, 8, 9, 5, 1])
+
+
+def skipping(decoder, pieces):
+    """Ids to text by a decoder of the tokenizers library, without special tokens."""
+    return lambda ids: decoder.decode([pieces[i] for i in ids if pieces[i][0] not in "<["])
+
+
+LLAMA = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+DECODERS = {
+    "a leading space goes": skipping(LLAMA, ["▁Hello", "<s>", "▁world", "▁", ","]),
+    "a piece goes on": skipping(
+        decoders.WordPiece(prefix="##", cleanup=False), ["play", "[SEP]", "##ing", "all", "##s"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [0, 1, 2],
+        [1, 0, 2],
+        [0, 2, 1, 1, 2, 3, 4],
+        [3, 3, 2, 0],
+        [1, 3, 2, 1, 3, 1, 0],
+        [0, *[1] * 100, 2, 4],
+        [1] * 100 + [2],
+    ],
+    ids=lambda ids: str(ids[:7]),
+)
+def test_text_is_the_same_in_pieces_as_at_once(name, ids):
+    """A tokenizer that looks back needs the last piece of text, and silent tokens are none."""
+    stream = TextStream(DECODERS[name])
+    for count, token in enumerate(ids, start=1):
+        stream.push(token)
+        assert stream.text == DECODERS[name](ids[:count])
+
+
+def test_a_run_of_silent_tokens_does_not_get_dearer():
+    longest = 0
+
+    def decode(ids):
+        nonlocal longest
+        longest = max(longest, len(ids))
+        return DECODERS["a leading space goes"](ids)
+
+    stream = TextStream(decode)
+    for token in [0, *[1] * 500, 2]:
+        stream.push(token)
+    assert stream.text == "Hello world" and longest < 40
+
+
+@BLOCKS
+def test_a_stop_that_begins_in_the_middle_of_a_token_and_of_a_character(block):
+    """Three tokens: "hi", a space and half of the smile, the other half. What is before the smile needs two."""
+    pieces = [b"hi", " 🙂".encode()[:3], " 🙂".encode()[3:]]
+    rules = EndRules(50, stops=("🙂",))
+    ending = TextEnding(rules, decode=lambda ids: b"".join(pieces[i] for i in ids).decode(errors="replace"))
+    mine = Session(tokens=[0], sampler=None, dice=None, ending=ending)
+    for at in range(0, 3, block):
+        mine.extend([0, 1, 2][at : at + block])
+    assert (mine.output, ending.text, mine.finish) == ([0, 1], "hi ", FinishReason.STOP)
 
 
 def test_a_character_cut_off_by_the_length_limit_is_still_shown():

@@ -109,6 +109,19 @@ def _ending(session: Session) -> TextEnding:
     return session.ending
 
 
+def _listed(each: Any, count: int) -> list[Mapping[str, Any]]:
+    """The parameters of single prompts, of which there are `count`; None is none."""
+    if isinstance(each, str) or not isinstance(each, Sequence):
+        raise ParameterError(f"each is {each!r}: expected a list with one mapping of parameters a prompt")
+    if len(each) != count:
+        raise ParameterError(f"each has {len(each)} entries for {count} prompts: expected one a prompt")
+    options = [own or {} for own in each]
+    for own in options:
+        if not isinstance(own, Mapping):
+            raise ParameterError(f"each holds {own!r}: expected a mapping of parameters, such as {{'seed': 1}}")
+    return options
+
+
 @dataclass(frozen=True)
 class Model:
     """A target with its drafter. Make one with `truedraft.load`.
@@ -145,11 +158,9 @@ class Model:
     def stream(self, prompts: Any, *, each: Each = None, **parameters: Any) -> Stream:
         """The same, round by round. Raises `OutOfMemoryError` before anything is computed if the texts cannot fit."""
         batch = prompts if is_batch(prompts) else [prompts]
-        options = [{}] * len(batch) if each is None else each
-        if len(options) != len(batch):
-            raise ParameterError(f"each has {len(options)} entries for {len(batch)} prompts: expected one a prompt")
+        options = [{}] * len(batch) if each is None else _listed(each, len(batch))
         sessions = [
-            make_session(prompt, Parameters.of({**parameters, **(own or {})}), self.facts)
+            make_session(prompt, Parameters.of({**parameters, **own}), self.facts)
             for prompt, own in zip(batch, options, strict=True)
         ]
         longest = max(len(session.tokens) + session.ending.room for session in sessions)

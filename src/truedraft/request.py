@@ -85,7 +85,7 @@ class Parameters:
     def of(cls, options: Mapping[str, Any]) -> Parameters:
         """From keyword arguments, None being the default; an unknown name is an error that lists the known ones."""
         known = {entry.name for entry in fields(cls)}
-        if unknown := sorted(set(options) - known):
+        if unknown := sorted(str(name) for name in options if name not in known):
             raise ParameterError(f"unknown parameter {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
         return cls(**{name: _typed(name, value) for name, value in options.items() if value is not None})
 
@@ -224,6 +224,23 @@ def _texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def _strings(value: Any) -> tuple[str, ...]:
+    """One text, or several texts."""
+    return _all(_texts(value), str)
+
+
+def _functions(value: Any) -> tuple[Any, ...]:
+    """Several things that can be called."""
+    return _all(value, Callable)
+
+
+def _all(values: Iterable[Any], kind: Any) -> tuple[Any, ...]:
+    several = tuple(values)
+    if not all(isinstance(each, kind) for each in several):
+        raise TypeError
+    return several
+
+
 def _several(value: Any) -> tuple[int, ...]:
     """One id, or several."""
     return tuple(map(operator.index, [value] if isinstance(value, int) else value))
@@ -240,9 +257,10 @@ _TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("temperature", "top_p", "min_p"), (_number, "a number")),
     **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty"), (_number, "a number")),
     **dict.fromkeys(("stop_token_ids", "eos_token_ids"), (_several, "token ids")),
-    **dict.fromkeys(("stop", "bad_words"), (_texts, "a text, or a list")),
+    "stop": (_strings, "a text, or a list of texts"),
+    "bad_words": (_texts, "a text, or a list"),
     "logit_bias": (lambda value: {int(token): _number(bias) for token, bias in value.items()}, "a mapping"),
-    "processors": (tuple, "a list of functions"),
+    "processors": (_functions, "a list of functions"),
 }
 """What makes a parameter of what is given, and how that is said."""
 
@@ -251,7 +269,7 @@ def _typed(name: str, value: Any) -> Any:
     make, expected = _TYPES.get(name, (bool, "True or False"))
     try:
         return make(value)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         raise ParameterError(f"{name} is {value!r}: expected {expected}") from None
 
 

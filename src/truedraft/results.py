@@ -70,7 +70,9 @@ class Chunk:
     """What one round added to one text.
 
     index: which prompt of the list. text: new text, never half a character and never what a stop string may yet take
-    back. token_ids: the new ids. round: the bets and the verdict behind them.
+    back. token_ids: the ids that the round added, also those whose text is held back: a stop string that begins in an
+    earlier round takes back ids that its chunk had, and the result has fewer than all chunks together. round: the bets
+    and the verdict behind them.
     """
 
     index: int

@@ -1,8 +1,8 @@
 """From logits and a history to the distribution that a token is drawn from.
 
 One function of (logits, history) serves the target and every drafter, so that both sample alike. The order is that of
-transformers: repetition, presence and frequency penalty, logit bias, bad words, minimum length, custom processors,
-temperature, top-k, top-p, min-p. This file refuses to know models, drafts' laws and acceptance rules.
+transformers: logit bias, repetition penalty (and, which it has not, presence and frequency penalty), bad words, minimum
+length, custom processors, temperature, top-k, top-p, min-p. This file refuses to know models, drafts' laws and rules.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ __all__ = ["NodeDistributions", "ParameterBranch", "ParameterSampler", "Sampling
 Processor = Callable[[Tensor, Tensor], Tensor]
 """A transformers `LogitsProcessor`: (input ids [1, L], logits [1, V]) to logits [1, V]. It may keep state."""
 
+_LARGEST = 1e30
+"""Of a logit's bias and penalties, so that it stays a number in float32."""
+_LEAST = 1e-30
+"""A lower temperature or top_p may be 0 in float32: the one is then taken for 0, the other for this."""
 _FIRST_LOOK = 512
 """Top-p first looks at this many tokens and sorts the vocabulary only if they do not hold enough probability."""
 
@@ -33,10 +37,11 @@ _FIRST_LOOK = 512
 class SamplingParameters:
     """What decides the distribution of every token. Raises `ParameterError` for a value out of range.
 
-    temperature: 0 is greedy, a one-hot distribution. top_k: 0 is off. top_p, min_p: probabilities in [0, 1].
-    repetition_penalty divides positive and multiplies negative logits of tokens in prompt or output; presence_ and
-    frequency_penalty are subtracted once, and once an occurrence, for tokens in the output. logit_bias is added.
-    bad_words: token sequences that never appear. min_new_tokens: no end token before that many.
+    temperature: 0 is greedy, a one-hot distribution, and so is less than 1e-30. top_k: 0 is off. top_p, min_p:
+    probabilities in [0, 1]; the likeliest token is always kept. logit_bias is added. repetition_penalty divides
+    positive and multiplies negative logits of tokens in prompt or output; presence_ and frequency_penalty are
+    subtracted once, and once an occurrence, for tokens in the output. bad_words: token sequences that never appear.
+    min_new_tokens: no end token before that many.
     """
 
     temperature: float = 0.0
@@ -56,27 +61,27 @@ class SamplingParameters:
             _check(name, getattr(self, name), 0, math.inf)
         _check("top_p", self.top_p, 0, 1, low_open=True)
         _check("min_p", self.min_p, 0, 1)
-        _check("repetition_penalty", self.repetition_penalty, 0, math.inf, low_open=True)
-        _check("presence_penalty", self.presence_penalty, -math.inf, math.inf)
-        _check("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
+        _check("repetition_penalty", self.repetition_penalty, 1 / _LARGEST, _LARGEST)
+        _check("presence_penalty", self.presence_penalty, -_LARGEST, _LARGEST)
+        _check("frequency_penalty", self.frequency_penalty, -_LARGEST, _LARGEST)
         for token, bias in self.logit_bias.items():
-            if math.isnan(bias) or bias == math.inf:
-                raise ParameterError(f"logit_bias of token {token} is {bias}: expected a number or -inf")
+            if bias != -math.inf:
+                _check(f"logit_bias of token {token}", bias, -_LARGEST, _LARGEST)
         if not all(self.bad_words):
             raise ParameterError("bad_words holds an empty sequence: expected at least one token in each")
 
     @property
     def greedy(self) -> bool:
         """Whether every distribution is one-hot."""
-        return self.temperature == 0
+        return self.temperature < _LEAST
 
 
 def _check(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
     """Raise unless low <= value <= high (low < value if open) and the value is finite."""
     if not math.isfinite(value) or value > high or value < low or (low_open and value == low):
         lower = f"above {low}" if low_open else f"at least {low}"
-        wanted = f"{lower} and at most {high}" if math.isfinite(high) else lower if math.isfinite(low) else "finite"
-        raise ParameterError(f"{name} is {value}: expected {wanted}")
+        upper = f" and at most {high}" if math.isfinite(high) else ""
+        raise ParameterError(f"{name} is {value}: expected {lower}{upper}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ class ParameterSampler:
         row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
         row = self._processed(row, history, processors)
         best = _first_largest(row)
-        _check_hope(float(row[best]))
+        if not math.isfinite(top := float(row[best])):
+            raise _hopeless(top, float(logits.max()))
         if self.parameters.greedy:
             return one_hot(best, row)
         return _truncated(torch.softmax((row - row[best]) / self.parameters.temperature, 0), self.parameters)
@@ -136,14 +142,14 @@ class ParameterSampler:
     def _processed(self, row: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
         """Everything that works on logits. Returns a new tensor wherever it changes anything."""
         params, output = self.parameters, history[self.prompt_length :]
-        if params.repetition_penalty != 1 and history:
-            row = _penalise_repetition(row, history, params.repetition_penalty)
-        if (params.presence_penalty or params.frequency_penalty) and output:
-            row = _penalise_output(row, output, params)
         if params.logit_bias:
             ids = torch.tensor(list(params.logit_bias), device=row.device)
             bias = torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
             row = row.index_add(0, ids, bias)
+        if params.repetition_penalty != 1 and history:
+            row = _penalise_repetition(row, history, params.repetition_penalty)
+        if (params.presence_penalty or params.frequency_penalty) and output:
+            row = _penalise_output(row, output, params)
         banned = _bad_words(params.bad_words, history)
         banned |= self.end_tokens if len(output) < params.min_new_tokens else set()
         if banned:
@@ -262,7 +268,7 @@ def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     if float(cumulative[-1]) < top_p and len(top) < len(probs):
         top, ids = probs.sort(descending=True, stable=True)
         cumulative = top.cumsum(0)
-    kept = ids[cumulative - top < top_p]
+    kept = ids[cumulative - top < max(top_p, _LEAST)]
     return torch.zeros_like(probs).index_copy(0, kept, probs[kept])
 
 
@@ -285,9 +291,10 @@ def check_ids(name: str, ids: Any, vocabulary: int) -> None:
             raise ParameterError(f"{name} names token {token}: expected an id from 0 to {vocabulary - 1}")
 
 
-def _check_hope(top: float) -> None:
-    """Raise for logits from which no token can be drawn, given the largest."""
+def _hopeless(top: float, own: float) -> Exception:
+    """What is wrong with logits from which no token can be drawn. top: the largest; own: the largest of the model's."""
+    if not math.isfinite(own):
+        return UnsupportedModelError(f"the model's largest logit is {own}: expected a finite number; try dtype float32")
     if top == -math.inf:
-        raise ParameterError("the sampling parameters forbid every token; relax logit_bias, bad_words or processors")
-    if not math.isfinite(top):
-        raise UnsupportedModelError(f"the model's largest logit is {top}: expected a finite number; try dtype float32")
+        return ParameterError("the sampling parameters forbid every token; relax logit_bias, bad_words or processors")
+    return ParameterError(f"the sampling parameters make {top} of a logit; relax logit_bias, penalties or processors")

@@ -19,6 +19,8 @@ Decode = Callable[[Sequence[int]], str]
 
 _HALF_CHARACTER = "\ufffd"
 """What a decoder puts where bytes of a character are still missing."""
+_SILENT = 32
+"""Tokens without text that are kept as context: a run of end tokens must not make each one dearer than the last."""
 
 
 @dataclass(frozen=True)
@@ -46,36 +48,48 @@ class TextStream:
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
-        self._ids: list[int] = []
-        self._from = 0  # decode from here: one resolved piece of context, for tokenizers that look back
-        self._resolved = 0
+        # The last piece of text, for tokenizers that look back, and what was silent since.
+        self._context: list[int] = []
+        self._open: list[int] = []  # tokens whose last character is not complete
+        self._ahead = 0  # complete characters that the open tokens have
         self.text = ""
-        """Every complete character so far."""
+        """Every complete character so far, but for those before one that is not."""
         self.starts: list[int] = []
-        """Where in the text each token begins."""
+        """Where in the text each token begins; one that completes a character begins with it."""
 
     def push(self, token: int) -> None:
         """Add a token."""
-        self.starts.append(len(self.text))
-        self._ids.append(token)
-        window = self._decode(self._ids[self._from :])
-        if not window.endswith(_HALF_CHARACTER):
+        self.starts.append(len(self.text) + self._ahead)
+        self._open.append(token)
+        window = self._decode([*self._context, *self._open])
+        if window.endswith(_HALF_CHARACTER):
+            self._ahead = max(0, len(window.rstrip(_HALF_CHARACTER)) - self._known)
+        else:
             self._resolve(window)
 
     def close(self) -> None:
         """Add what is left of a character that was never completed."""
-        if self._resolved < len(self._ids):
-            self._resolve(self._decode(self._ids[self._from :]))
+        if self._open:
+            self._resolve(self._decode([*self._context, *self._open]))
 
     def cut(self, length: int) -> int:
         """Keep `length` characters; returns how many tokens they need."""
         self.text = self.text[:length]
         return sum(start < length for start in self.starts)
 
+    @property
+    def _known(self) -> int:
+        """Characters of a window that are in the text."""
+        return len(self._decode(self._context))
+
     def _resolve(self, window: str) -> None:
-        known = self._decode(self._ids[self._from : self._resolved])
-        self.text += window[len(known) :]
-        self._from, self._resolved = self._resolved, len(self._ids)
+        fresh = window[self._known :]
+        self.text += fresh
+        if fresh:
+            self._context = self._open
+        elif len(self._context) < _SILENT:  # without a piece of text before it, the next one would lose its space
+            self._context = [*self._context, *self._open]
+        self._open, self._ahead = [], 0
 
 
 class TextEnding:

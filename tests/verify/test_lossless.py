@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 from _pytest.mark.structures import ParameterSet
 
-from tests.enumeration import EXACT, PAIRS, SHAPES, gap, grow
+from tests.enumeration import DEEP, EXACT, PAIRS, SHAPES, SINGLE, THIN, emitted_law, gap, grow
 from truedraft import drawing
 from truedraft.core import Draft, Law, Tree
 from truedraft.verify import target_only
 from truedraft.verify.auto import RULES
 
 EXACT_RULES = [rule for rule in RULES.values() if rule.lossless and rule.name not in {"auto", "coupled"}]
+BY_Q = [rule for rule in EXACT_RULES if rule.name != "target-only"]
 DRAWN = [Law.CHOSEN, Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT, Law.GREEDY_DRAFT]
+THIN_SHAPES = [(1, 1), (2,), (3,), (2, 1)]
 SMALL = {name: pair for name, pair in PAIRS.items() if name not in {"V=4", "zeros", "disjoint"}}
 
 
-def _combinations(shapes: list[tuple[int, ...]], pairs: dict) -> Iterator[ParameterSet]:
+def _combinations(shapes: list[tuple[int, ...]], pairs: dict, *, rules: list = EXACT_RULES) -> Iterator[ParameterSet]:
     """rule x law x shape x pair; those that take long are marked slow."""
-    for rule in EXACT_RULES:
+    for rule in rules:
         for law in DRAWN:
             for shape in shapes:
                 if law not in rule.laws or (rule.chains and set(shape) != {1}):
@@ -34,6 +37,24 @@ def _combinations(shapes: list[tuple[int, ...]], pairs: dict) -> Iterator[Parame
 @pytest.mark.parametrize(("rule", "law", "shape", "pair"), list(_combinations(SHAPES, PAIRS)))
 def test_one_round(rule, law, shape, pair):
     assert gap(rule, grow(law, shape), pair, length=len(shape) + 1) < EXACT
+
+
+@pytest.mark.parametrize(("rule", "law", "shape", "pair"), list(_combinations(DEEP, {"V=2": PAIRS["V=2"]})))
+def test_deep_trees(rule, law, shape, pair):
+    assert gap(rule, grow(law, shape), pair, length=len(shape) + 1) < EXACT
+
+
+@pytest.mark.parametrize(("rule", "law", "shape", "pair"), list(_combinations(THIN_SHAPES, THIN, rules=BY_Q)))
+def test_what_little_is_left_of_a_certain_q(rule, law, shape, pair):
+    """Without the tokens that went before, q may have less mass than one over float32's largest number."""
+    assert gap(rule, grow(law, shape), pair, length=len(shape) + 1) < SINGLE
+
+
+@pytest.mark.parametrize("name", ["greedy-draft", "traversal", "auto"])
+def test_a_low_temperature_leaves_the_second_token_its_chance(name):
+    p, q = torch.tensor([0.3, 0.7, 0.0]), torch.softmax(torch.tensor([8.0, 0.0, -20.0]) / 0.1, 0)
+    law = emitted_law(RULES[name], grow(Law.GREEDY_DRAFT, (2,)), lambda text: p, lambda text: q, length=1)
+    assert law[(1,)] == pytest.approx(0.7, abs=SINGLE)
 
 
 @pytest.mark.parametrize(("rule", "law", "shape", "pair"), list(_combinations([(1, 1), (2,), (2, 1)], SMALL)))

@@ -102,6 +102,14 @@ def test_siblings_drawn_without_replacement_are_not_equal():
             RULES[name].verify(draft_of(Law.SAMPLED_WITHOUT_REPLACEMENT, half, 0, 0), Given(zero, zero, zero), dice())
 
 
+@pytest.mark.parametrize("name", ["greedy-draft", "traversal"])
+def test_nothing_is_drawn_once_q_is_exhausted(name):
+    """The chosen sibling is all that q knows, so the other one cannot have been drawn."""
+    p, q = torch.tensor([0.5, 0.5]), torch.tensor([1.0, 0.0])
+    with pytest.raises(LawError, match="token 1 was drafted, yet its q is 0"):
+        RULES[name].verify(draft_of(Law.GREEDY_DRAFT, q, 0, 1), Given(p, p, p), dice())
+
+
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

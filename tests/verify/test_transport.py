@@ -128,6 +128,19 @@ def test_closed_forms_are_what_the_rules_do(k, seed):
     assert expected.recursive_without_replacement(*rows) == pytest.approx(pair, abs=1e-12)
 
 
+CERTAIN = [[1.0, 1e-20, 3e-20, 1e-22], [1e-40, 3e-40, 1.0, 1e-50], [1.0, 0.0, 0.0, 0.0], [1e-20, 1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("q", CERTAIN, ids=str)
+def test_closed_forms_of_certain_drafters(q):
+    """The second of two siblings comes from what float64 can hardly tell from nothing."""
+    p, q = np.array([0.1, 0.2, 0.3, 0.4]), np.array(q)
+    rows = torch.tensor(p), torch.tensor(q)
+    pair = accepted("token", Law.SAMPLED_WITHOUT_REPLACEMENT, p, q, 2)
+    assert expected.recursive_without_replacement(*rows) == pytest.approx(pair, abs=1e-12)
+    assert expected.greedy_draft(*rows, 2) == pytest.approx(accepted("greedy-draft", Law.GREEDY_DRAFT, p, q, 2))
+
+
 def test_coupled_acceptance_against_its_definition_and_its_bounds():
     for seed in range(20):
         p, q = random_pair(5, seed)

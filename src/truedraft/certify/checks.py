@@ -97,11 +97,11 @@ def _enumeration(what: Examination) -> Check:
     if what.mutant is not None:
         worst = measure(what.mutant)
         figures: dict[str, float] = {what.mutant.name: worst}
+    elif what.model.decoder.rule is rule_named("coupled"):
+        return Check("enumeration", claim, None, "the noise of this rule is fixed by its seed: see seeded identity")
     else:
         figures = dict(enumerated_gaps(what.model.decoder.rule))
         worst = max(figures.values(), default=0.0)
-    if what.model.decoder.rule is rule_named("coupled") and what.mutant is None:
-        return Check("enumeration", claim, None, "the noise of this rule is fixed by its seed: see seeded identity")
     return Check("enumeration", claim, worst < EXACT, f"largest total variation {worst:.1e}", figures)
 
 
@@ -138,9 +138,8 @@ def _sampled_law(what: Examination) -> Check:
         f"(chi-square; false alarm {FALSE_ALARM:g}, top-k {_CANDIDATES})."
     )
     temperature = what.parameters.temperature or 1.0
-    options = replace(
-        what.parameters, temperature=temperature, top_k=_CANDIDATES, max_new_tokens=_LENGTH, ignore_eos=True, stop=()
-    )
+    whole: dict[str, Any] = {"max_new_tokens": _LENGTH, "ignore_eos": True, "stop": (), "stop_token_ids": ()}
+    options = replace(what.parameters, temperature=temperature, top_k=_CANDIDATES, **whole)
     prompt = tuple(what.ids(what.prompts[0]))
     table = RealTable(what.cache, prompt, options, what.model.facts)
     try:
@@ -149,11 +148,7 @@ def _sampled_law(what: Examination) -> Check:
     finally:
         table.close()
     fit = goodness_of_fit(counts, law)
-    finding = (
-        f"p = {fit.p_value:.2g} over {fit.draws} draws in {fit.bins} bins; a bias of total variation {fit.seen:.3f} "
-        f"or more is seen with probability {POWER:g}"
-    )
-    return Check("sampled law", claim, fit.passed, finding, _figures(fit) | {"temperature": temperature})
+    return Check("sampled law", claim, fit.passed, _finding(fit), _figures(fit) | {"temperature": temperature})
 
 
 def _engine_draws(what: Examination, prompt: tuple[int, ...], options: Parameters) -> Counter[tuple[int, ...]]:
@@ -182,6 +177,20 @@ def _mutant_draws(what: Examination, table: RealTable, prompt: tuple[int, ...]) 
             tokens = (*tokens, dice.categorical(table(tokens)))
         counts[tokens[:_LENGTH]] += 1
     return counts
+
+
+def _finding(fit: GoodnessOfFit) -> str:
+    """What a fit shows, and how little where it shows nothing."""
+    if fit.impossible:
+        return f"{fit.impossible} of {fit.draws} draws are of texts that the target never writes"
+    if fit.enough is None:
+        return "too certain: the target writes one text only; examine it at a higher temperature"
+    if fit.seen is None:
+        return f"too few draws: {fit.draws} leave nothing to compare; take {fit.enough:,} or more (--draws)"
+    return (
+        f"p = {fit.p_value:.2g} over {fit.draws} draws in {fit.bins} bins; a bias of total variation {fit.seen:.3f} "
+        f"or more is seen with probability {POWER:g}"
+    )
 
 
 def _figures(fit: GoodnessOfFit) -> dict[str, Any]:

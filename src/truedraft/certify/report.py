@@ -51,9 +51,15 @@ class Certificate:
         if not self.rule_is_lossless:
             return "LOSSY: this rule changes the distribution of the text, and says so in its name."
         if self.lossless:
-            return "Nothing refutes that the text is distributed as the target's own."
+            return f"Nothing refutes that the text is distributed as the target's own.{self._not_run}"
         failed = ", ".join(check.name for check in self.checks if check.passed is False)
         return f"Losslessness is REFUTED by: {failed}." if failed else "Nothing could be checked."
+
+    @property
+    def _not_run(self) -> str:
+        """The checks that say nothing."""
+        silent = ", ".join(check.name for check in self.checks if check.passed is None)
+        return f" Not run: {silent}." if silent else ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with at least `lossless` and `checks`."""

@@ -15,9 +15,22 @@ from torch import Tensor
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
 from truedraft.errors import LawError
 
-__all__ = ["Acceptance", "Site", "descend", "drafted_probability", "drawn_from", "residual", "surplus", "without"]
+__all__ = [
+    "Acceptance",
+    "Site",
+    "descend",
+    "drafted_probability",
+    "drawn_from",
+    "remaining",
+    "residual",
+    "surplus",
+    "without",
+]
 
 _LARGEST_RATIO = 1e30
+"""A larger one is applied in float64: float32 may not hold it."""
+_LEAST_MASS = 1e-15
+"""A rest of q that holds less is renormalised: float32 may not hold one over it, in the end float64 neither."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +111,11 @@ def drafted_probability(q: Tensor, token: int) -> float:
 def surplus(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float]:
     """[p - ratio q]+ and its mass, neither normalised; p [V], q [V].
 
-    The mass is summed in float64: at V = 150,000 a float32 sum of a small surplus is all rounding. A ratio too large
-    for float32 leaves nothing; as infinity times zero it would leave NaN.
+    ratio: finite, at most about 1e300. The mass is summed in float64: at V = 150,000 a float32 sum of a small surplus
+    is all rounding.
     """
     if ratio > _LARGEST_RATIO:
-        return p, 0.0
+        p, q = p.double(), q.double()
     left = torch.sub(p, q, alpha=ratio).clamp_(min=0.0)
     return left, float(left.sum(dtype=torch.float64))
 
@@ -117,7 +130,18 @@ def residual(p: Tensor, q: Tensor, *, ratio: float = 1.0) -> tuple[Tensor, float
     return (left, mass) if mass > 0.0 else (p, float(p.sum(dtype=torch.float64)))
 
 
-def without(q: Tensor, tokens: Sequence[int]) -> tuple[Tensor, float]:
-    """q [V] with these tokens at 0, and the mass that is left."""
-    left = q.index_fill(0, torch.tensor(tokens, dtype=torch.long, device=q.device), 0.0)
+def without(weights: Tensor, tokens: Sequence[int]) -> tuple[Tensor, float]:
+    """Weights [V] with these tokens at 0, and the mass that is left."""
+    left = weights.index_fill(0, torch.tensor(tokens, dtype=torch.long, device=weights.device), 0.0)
     return left, float(left.sum(dtype=torch.float64))
+
+
+def remaining(q: Tensor, tokens: Sequence[int]) -> tuple[Tensor, float]:
+    """What the next sibling is drawn from: q [V] with these tokens at 0, not normalised, and its mass.
+
+    However little the mass is, it is a distribution like any other. At low temperatures it is often next to nothing.
+    """
+    left, mass = without(q, tokens)
+    if 0.0 < mass < _LEAST_MASS:
+        return left.double() / mass, 1.0
+    return left, mass

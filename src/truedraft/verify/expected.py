@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.verify import kseq
-from truedraft.verify.acceptance import without
+from truedraft.verify.acceptance import remaining, without
 
 __all__ = [
     "ACCEPTANCE",
@@ -62,13 +62,15 @@ def recursive_without_replacement(p: Tensor, q: Tensor) -> float:
         return 1.0
     left = left / left.sum()
     first = rejected > 0.0
-    scale = 1.0 / (1.0 - q[first])
+    rest, likeliest = 1.0 - q, int(q.argmax())
+    rest[likeliest] = without(q, [likeliest])[1]  # by subtraction the rest of a large q would be rounding
+    scale = torch.where(rest > 0.0, 1.0 / rest, 0.0)[first]  # of a q that knows one token there is no second
     ratio, order = torch.sort(torch.where(q > 0.0, left / q, torch.inf))
     below = torch.searchsorted(ratio, scale, right=True)
     left_below = torch.nn.functional.pad(left[order].cumsum(0), (1, 0))[below]
-    q_above = _sum(q) - torch.nn.functional.pad(q[order].cumsum(0), (1, 0))[below]
+    q_above = torch.nn.functional.pad(q[order].flip(0).cumsum(0).flip(0), (0, 1))[below]
     # The rejected token itself has r/q = 0: it is below, where it adds nothing.
-    return single(p, q) + _sum(rejected[first] * (left_below + q_above.clamp(min=0.0) * scale))
+    return single(p, q) + _sum(rejected[first] * (left_below + q_above * scale))
 
 
 def k_sequential(p: Tensor, q: Tensor, k: int) -> float:
@@ -80,7 +82,7 @@ def k_sequential(p: Tensor, q: Tensor, k: int) -> float:
 def greedy_draft(p: Tensor, q: Tensor, k: int) -> float:
     """Greedy-draft verification: p of the chosen siblings and sum min(p, q') outside, the optimum of its law."""
     top = drawing.chosen(q, k)[:-1]
-    rest, mass = without(q, top) if top else (q, 1.0)
+    rest, mass = remaining(q, top) if top else (q, 1.0)
     return _sum(p[top]) + single(p, rest / mass)
 
 

@@ -12,7 +12,7 @@ which is close to or above the optimum of drawing all siblings. O(V) a node; on 
 from __future__ import annotations
 
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
-from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, residual, without
+from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, remaining, residual
 
 __all__ = ["RULE", "choose", "verify"]
 
@@ -22,7 +22,7 @@ def choose(site: Site, dice: Dice) -> int:
     if site.q is None:
         return dice.categorical(site.p)
     *chosen, drawn = site.tokens
-    q, q_mass = without(site.q, chosen) if chosen else (site.q, 1.0)
+    q, q_mass = remaining(site.q, chosen) if chosen else (site.q, 1.0)
     if dice.coin(float(site.p[drawn]) * q_mass / drafted_probability(q, drawn)):
         return drawn
     return dice.categorical(residual(site.p, q, ratio=1.0 / q_mass)[0])

@@ -18,7 +18,7 @@ from functools import partial
 from torch import Tensor
 
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
-from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, residual, without
+from truedraft.verify.acceptance import Acceptance, Site, descend, drafted_probability, remaining, residual
 
 __all__ = ["RULE", "choose", "verify"]
 
@@ -42,7 +42,7 @@ def _test(site: Site, q: Tensor, dice: Dice, *, replace: bool) -> tuple[int | No
             return token, p
         p, p_mass = residual(p, q, ratio=p_mass / q_mass)
         if not replace and place + 1 < len(site.tokens):
-            q, q_mass = without(q, [token])
+            q, q_mass = remaining(q, [token])
     return None, p
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
-from truedraft.verify.acceptance import Acceptance, drafted_probability, drawn_from, surplus, without
+from truedraft.verify.acceptance import Acceptance, drafted_probability, drawn_from, remaining, surplus, without
 
 __all__ = ["RULE", "verify"]
 
@@ -70,7 +70,7 @@ def _visit(draft: Draft, number: int, stands: float) -> _Node:
     if draft.law is not Law.GREEDY_DRAFT or len(children) == 1:
         return _Node(number, stands, list(children), q)
     *chosen, drawn = children
-    rest, mass = without(q, [draft.tree.tokens[child] for child in chosen])
+    rest, mass = remaining(q, [draft.tree.tokens[child] for child in chosen])
     return _Node(number, stands, [drawn, *chosen], rest, mass)
 
 
@@ -98,7 +98,7 @@ def _reject(parent: _Node, token: int, law: Law) -> None:
     if law is Law.GREEDY_DRAFT:
         parent.q = None
     elif law is Law.SAMPLED_WITHOUT_REPLACEMENT and parent.children and parent.q is not None:
-        parent.q, parent.q_mass = without(parent.q, [token])
+        parent.q, parent.q_mass = remaining(parent.q, [token])
 
 
 RULE = Acceptance("traversal", verify, frozenset({Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT, Law.GREEDY_DRAFT}))
