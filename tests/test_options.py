@@ -8,8 +8,9 @@ from tests.tiny import tiny_model
 from truedraft import ParameterError, load
 from truedraft.build import DRAFTERS, Options
 from truedraft.build.options import parse_shape
-from truedraft.core import Shape
+from truedraft.core import Law, Shape
 from truedraft.drafters import DEFAULT, NAMES
+from truedraft.verify.auto import RULES
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,54 @@ def test_a_tree_that_is_asked_for_is_filled_whatever_that_costs(path, drafter):
         results = model.generate([repeated] * 32, max_new_tokens=12, min_new_tokens=12)
         drafted.append(sum(result.statistics.drafted for result in results))
     assert drafted[0] < drafted[1]
+
+
+def test_a_tree_of_prompt_lookup_has_the_nodes_that_were_asked_for(path):
+    """Also those that are hardly likely to be right."""
+    model = load(path, drafter="ngram", tree=24)
+    text = [5, 6, 7, 5, 6, 8, 5, 6, 9, 5, 6, 10, 5, 6, 11, 5, 6, 12, 5, 6]
+    record = next(model.stream(text, max_new_tokens=20)).round
+    assert len(record.draft) == 24
+
+
+@pytest.mark.parametrize("rule", ["token", "block", "traversal", "kseq", "greedy-draft"])
+@pytest.mark.parametrize("drafter", ["ngram", "suffix", "recycle", "merge", "cascade"])
+def test_a_rule_that_would_refuse_a_drafters_drafts_is_refused(path, drafter, rule):
+    with pytest.raises(ParameterError, match=f"'{rule}' with drafter '{drafter}'") as caught:
+        load(path, drafter=drafter, rule=rule)
+    assert "\n" not in str(caught.value) and "auto, target-only" in str(caught.value)
+    assert "typical-lossy" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if Law.CHOSEN in RULES[rule].laws])
+def test_other_rules_take_drafts_that_are_chosen(path, rule):
+    result = load(path, drafter="cascade", rule=rule).generate([5, 6, 7, 5, 6, 7], max_new_tokens=8, seed=1)
+    assert len(result.token_ids) == 8 and result.statistics.drafted > 0
+
+
+def test_text_that_is_drafted_without_a_law_needs_a_rule_for_that(path):
+    with pytest.raises(ParameterError, match="'token' with drafter 'model'"):
+        load(path, drafter="model", draft_model=path, translate="text", rule="token")
+    assert load(path, drafter="model", draft_model=path, translate="tokens", rule="token").generate(
+        [5, 6, 7], max_new_tokens=4
+    )
+
+
+@pytest.mark.parametrize("tree", ["3x2", 8])
+def test_a_rule_for_chains_takes_no_tree(path, tree):
+    with pytest.raises(ParameterError, match=f"rule is 'block' with tree {tree!r}") as caught:
+        load(path, drafter="model", draft_model=path, tree=tree, rule="block")
+    assert "\n" not in str(caught.value)
+    for chain in ({"tree": "1x1"}, {"tree": 1}, {"draft_tokens": 3}, {}):
+        model = load(path, drafter="model", draft_model=path, rule="block", **chain)
+        assert model.generate([5, 6, 7], max_new_tokens=6, temperature=1, seed=2).statistics.drafted > 0
+
+
+@pytest.mark.parametrize("context", [16, 24, 34, 60])
+def test_a_glance_at_passes_fits_a_short_context(tmp_path, context):
+    short = folder(tmp_path, context=context)
+    model = load(short, drafter="ngram", policy="auto")
+    assert model.generate([5, 6, 7, 5, 6, 7], max_new_tokens=6, ignore_eos=True).statistics.emitted == 6
 
 
 @pytest.mark.parametrize(

@@ -115,15 +115,18 @@ class Decoder:
         self.target.release(session)
 
     def _traced(self, draft: Draft, p: Distributions) -> tuple[_Column, _Column]:
-        """Probabilities of each drafted token under target and draft, for the record."""
+        """Probabilities of each drafted token under target and draft, for the record.
+
+        Behind a token of probability 0 all are 0: no text goes on there, and logits processors need not know how.
+        """
         if not self.trace:
             return None, None
-        edges = list(zip(draft.tree.tokens, draft.tree.parents, strict=True))[1:]
-        under_p = (None, *(float(p[parent][token]) for token, parent in edges))
-        rows = draft.q
-        if rows is None:
-            return under_p, None
-        return under_p, (None, *(_mass(rows[parent], token) for token, parent in edges))
+        edges, rows = list(zip(draft.tree.tokens, draft.tree.parents, strict=True))[1:], draft.q
+        under_p = [1.0]
+        for token, parent in edges:
+            under_p.append(float(p[parent][token]) if under_p[parent] > 0 else 0.0)
+        under_q = None if rows is None else (None, *(_mass(rows[parent], token) for token, parent in edges))
+        return (None, *under_p[1:]), under_q
 
 
 _Column = tuple[float | None, ...] | None

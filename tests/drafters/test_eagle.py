@@ -310,6 +310,35 @@ def test_of_a_text_longer_than_its_window_the_end_is_read(kind):
 
 
 @each_kind
+@pytest.mark.parametrize("drafted", [0, 3])
+def test_states_that_nobody_reads_do_not_pile_up(kind, drafted):
+    """A head that is not asked keeps what it would read, and no more than twice that."""
+    play, session = Play(drafter_of(kind, window=8)), make(PROMPTS[0], **GREEDY, max_new_tokens=200)
+    for round_ in range(5 + drafted):
+        play.round([session], [Shape.chain(2 if 0 < round_ <= drafted else 0)])
+    for _ in range(40):
+        play.round([session], [Shape(0)])
+        row = play.drafter._rows[session]
+        assert sum(map(len, row.states)) < 2 * 8 and len(row.tokens) - 1 == row.length + sum(map(len, row.states))
+    assert row.begin >= len(session.tokens) - 17 and row.length == 0
+    check_memory(kind, play.drafter, session, begin=row.begin)
+    for _ in range(10):
+        play.round([session], [Shape.chain(2)])
+    check_memory(kind, play.drafter, session, begin=row.begin)
+
+
+@each_kind
+def test_nodes_are_priced_by_the_texts_that_share_the_pass(kind):
+    sizes = []
+    for batch in (None, 64):
+        drafter = drafter_of(kind, passes=PassCost(((1, 0.0), (16, 0.1))), level=0.001)
+        play, session = Play(drafter), make(PROMPTS[0], **GREEDY)
+        play.round([session], [Shape(0)])
+        sizes.append(len(drafter.propose([session], [Shape(3, 3, 12)], batch=batch)[0]))
+    assert sizes[1] < sizes[0]
+
+
+@each_kind
 def test_a_round_that_nobody_decided_leaves_nothing_behind(kind):
     play, session = Play(drafter_of(kind)), make(PROMPTS[0], **GREEDY)
     play.round([session], [Shape(0)])

@@ -13,6 +13,7 @@ from tests.drafters.helpers import assert_within, make, words
 from tests.enumeration import EXACT, PAIRS, gap
 from truedraft.core import Draft, Law, Session, Shape
 from truedraft.drafters.best_growth import UNPRICED, BestGrowth, Price
+from truedraft.drafters.growing import likeliest
 from truedraft.drafters.growth import FixedGrowth, Growth, begin, spread
 from truedraft.drafters.pass_cost import PassCost
 from truedraft.errors import ParameterError
@@ -128,6 +129,38 @@ def test_stopping_after_an_unsure_token_is_lossless(rule, law, shape):
     assert gap(rule, stopped, PAIRS["V=3"], length=shape.depth + 1) < EXACT
 
 
+@dataclass
+class Barred(Plain):
+    """A sampler that leaves nothing to draw after token 1."""
+
+    last: int = 0
+
+    def child(self, token):
+        return Barred(token)
+
+    def distribution(self, logits: Tensor) -> Tensor:
+        if self.last == 1:
+            raise ParameterError("the sampling parameters forbid every token")
+        return logits.softmax(0)
+
+
+@pytest.mark.parametrize(("rule", "law", "shape"), STOPS, ids=lambda value: getattr(value, "name", None) or str(value))
+def test_stopping_where_nothing_is_allowed_is_lossless(rule, law, shape):
+    stopped = []
+
+    def draft(q, text, dice):
+        session = Session(list(text), Barred(), dice, ending=None)
+        made = full_grown(begin(session, shape, law), text, lambda context: q(context).log())
+        for node, children in enumerate(made.tree.children):
+            if node and made.tree.tokens[node] == 1:
+                assert not children
+                stopped.append(node)
+        return made
+
+    assert gap(rule, draft, PAIRS["V=3"], length=shape.depth + 1) < EXACT
+    assert stopped
+
+
 class Dropping(FixedGrowth):
     """The fault that looks alike: the unsure token itself is taken back."""
 
@@ -199,6 +232,23 @@ def test_the_likeliest_tree_is_the_one_brute_force_finds(shape, settings, text):
         assert likelihood == sorted(likelihood, reverse=True)
 
 
+@pytest.mark.parametrize("settings", [{"temperature": 1.0}, {}, {"repetition_penalty": 2.0}], ids=str)
+@pytest.mark.parametrize("text", [[1, 4, 2], [3], [0, 0, 5, 2], [2, 2]], ids=str)
+def test_the_tree_of_fewer_nodes_is_the_beginning_of_that_of_more(text, settings):
+    """Whoever keeps accounts of how much to bet goes by the numbers of the nodes."""
+    trees = []
+    for nodes in (1, 2, 4, 8, 14):
+        growth = begin(make(text, vocabulary=V, **settings), Shape(5, 3, nodes), Law.CHOSEN)
+        draft = full_grown(growth, text)
+        chances = growth.chances(growth.finish()[1])
+        assert list(chances) == sorted(chances, reverse=True) and chances[0] == 1
+        trees.append(draft.tree)
+    for small, large in itertools.pairwise(trees):
+        assert len(small) < len(large)
+        assert (small.tokens, small.parents) == (large.tokens[: len(small)], large.parents[: len(small)])
+    assert list(trees[-1].depth) != sorted(trees[-1].depth)
+
+
 def test_only_nodes_that_can_matter_are_scored():
     scored = []
     text, session = [1, 4, 2], make([1, 4, 2], vocabulary=V, temperature=1.0)
@@ -238,6 +288,12 @@ def test_without_the_sampler_a_tree_is_that_of_plain_sampling(shape, confidence)
     plain = full_grown(begin(session, shape, Law.CHOSEN, confidence=confidence), [1, 2])
     moved = begin(session, shape, Law.CHOSEN, confidence=confidence, ids=ids)
     assert full_grown(moved, [1, 2], lambda text: LANGUAGE(text)[ids]).tree == plain.tree
+
+
+def test_a_row_that_is_no_numbers_has_no_likeliest_tokens():
+    rows = torch.tensor([[0.0, torch.nan, 1.0], [0.0, 2.0, 1.0], [-torch.inf] * 3, [torch.inf, 0.0, 1.0]])
+    found = likeliest(rows, torch.tensor([7, 8, 9]), 2)
+    assert [tokens for tokens, _ in found] == [[], [8, 9], [], []]
 
 
 def test_only_chosen_tokens_go_without_the_sampler():

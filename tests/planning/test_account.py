@@ -15,6 +15,7 @@ from truedraft.planning.account import (
     decayed_rates,
     expected_tokens,
     expected_tokens_by_position,
+    overall_speedup,
     pass_cost,
     ridge_of,
     speedup,
@@ -108,6 +109,17 @@ def test_advice_says_worth_it_exactly_when_it_is(rates: list[float], c: float, b
     assert (advise(rates, c, k, batch=batch, ridge=ridge) is Advice.WORTH_IT) == (gain >= WORTHWHILE)
 
 
+def test_a_cost_beyond_all_numbers_is_no_speed() -> None:
+    assert overall_speedup(speedup(3.0, 4, 1e308), 0.2) == 0.0
+
+
+def test_advice_knows_what_is_not_sped_up() -> None:
+    rates = [0.7] * 12
+    assert advise(rates, 0.1, 4, overhead=0.5) is Advice.WORTH_IT
+    assert advise(rates, 0.1, 4, overhead=0.97) is not Advice.WORTH_IT
+    assert overall_speedup(speedup(expected_tokens_by_position(rates[:4]), 4, 0.1), 0.97) < WORTHWHILE
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -117,6 +129,10 @@ def test_advice_says_worth_it_exactly_when_it_is(rates: list[float], c: float, b
         lambda: decayed_rates(0.5, 1.5, 4),
         lambda: alpha_from(5.5, 4),
         lambda: speedup(2.0, 4, -0.1),
+        lambda: speedup(2.0, 4, math.inf),
+        lambda: speedup(2.0, 4, math.nan),
+        lambda: sweet_spot([0.5], math.inf),
+        lambda: advise([0.5], math.inf, 1),
         lambda: speedup(2.0, 4, 0.1, batch=0),
         lambda: pass_cost(4, 0),
         lambda: ridge_of(1e12, 0, 2),

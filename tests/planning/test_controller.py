@@ -68,6 +68,35 @@ def test_yields_are_counted_by_rung():
     assert seen.weight == pytest.approx([3, 3, 2, 2])
 
 
+def drawn(shape, path, nodes):
+    """A round of a tree that was drawn, its nodes side by side in chains."""
+    tree = Tree((0,) * (nodes + 1), (-1, *(max(0, node - 2) for node in range(1, nodes + 1))))
+    q = (torch.ones(1),) * (nodes + 1)
+    return Round(1, shape, Draft(tree, Law.SAMPLED, q), Verdict(path, (0,) * (len(path) + 1)), len(path) + 1, Timings())
+
+
+def test_a_drawn_tree_tells_about_its_own_rung_alone():
+    """Two chains of four: the fourth token has the number seven, and a tree of four would have been one chain."""
+    levels = ladder(Shape(4, 2, 8))
+    assert [level.nodes for level in levels] == [1, 2, 4, 8]
+    seen = Yield(levels, fading=0.9)
+    for _ in range(60):
+        seen.learn(drawn(levels[-1], (1, 3, 5, 7), 8), 4)
+    assert seen.weight[:3].tolist() == [0, 0, 0]
+    gained, filled = seen.rates(0.01)
+    assert gained.sum() == pytest.approx(4.0, rel=0.05) and filled[-1] == pytest.approx(1.0)
+    for _ in range(60):
+        seen.learn(drawn(levels[-1], (), 8), 4)
+    assert seen.rates(1.0)[0][-1] < 0.05 and seen.rates(1.0)[0].min() >= 0.0
+
+
+def test_fixed_trees_and_chains_tell_about_all_rungs_also_when_they_are_drawn():
+    for shape, path in ((Shape.tree(2, 1), (1, 3)), (Shape.chain(2), (1, 2))):
+        seen = Yield(ladder(shape), fading=1.0)
+        seen.learn(drawn(shape, path, shape.nodes), 2)
+        assert seen.weight.tolist() == [1, 1] and seen.rates(1e-9)[0] == pytest.approx([1, 1], abs=1e-6)
+
+
 def test_what_was_never_tried_carries_on_what_is_below():
     seen = Yield(ladder(Shape.chain(6)), fading=0.9)
     for _ in range(40):

@@ -1,5 +1,7 @@
 """Counting rounds: against a count by hand, with short last rounds, early stops and drafts of any length."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.drafters.helpers import make
@@ -69,6 +71,24 @@ def test_ranks_are_counted_at_every_accepted_node():
     assert counts.ranked == (4, 4, 2) and counts.chosen == (1, 2)
     assert counts.by_rank == (0.25, 0.5, 0.0)
     assert counts.by_position == (1.0, 0.5)
+
+
+def test_levels_are_counted_whatever_became_of_them():
+    wide, deep = record((-1, 0, 0, 0), (), 1), record((-1, 0, 1, 2, 3), (), 1)
+    none = record((-1,), (), 1)
+    counts = Counts.of([wide, wide, deep, none])
+    assert counts.deep == (1, 2, 0, 0, 1) and counts.levels_per_round == pytest.approx(6 / 4)
+
+
+def test_counts_of_a_time_when_levels_were_not_counted_are_read():
+    counts = Counts.of([record((-1, 0, 0, 0), (), 1)] * 3)
+    entry = counts.to_json()
+    del entry["deep"]
+    old = Counts.from_json(entry)
+    assert old == replace(counts, deep=()) and old.levels_per_round == 1.0
+    assert (old + counts).levels_per_round == 1.0
+    with pytest.raises(KeyError):
+        Counts.from_json({"deep": [1]})
 
 
 def test_counts_add_up_and_survive_json():

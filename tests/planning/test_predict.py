@@ -42,6 +42,14 @@ def test_a_trees_steps_are_its_levels():
     assert predicted_speedup(tree, costing(0.1), "model") == pytest.approx(tree.acceptance_length / 1.2)
 
 
+def test_one_lucky_deep_round_does_not_make_every_round_pay_for_its_depth():
+    tree = Counts(
+        drafted=(0,) * 6 + (100,), accepted=(60, 39, 0, 0, 0, 1), tried=(100, 40, 1, 1, 1), deep=(0, 90, 9, 0, 0, 1)
+    )
+    levels = (90 + 2 * 9 + 5) / 100
+    assert predicted_speedup(tree, costing(0.1), "model") == pytest.approx(tree.acceptance_length / (1 + 0.1 * levels))
+
+
 def test_past_the_ridge_the_batch_pays_for_every_token():
     profile = costing(0.0, ridge=16)
     counts = chains(0.8, 3)
@@ -68,6 +76,7 @@ def test_what_is_not_sped_up_limits_the_whole():
     assert overall_speedup(3.0, 0.0) == 3.0
     assert overall_speedup(3.0, 0.5) == pytest.approx(1.5)
     assert overall_speedup(1e9, 0.25) == pytest.approx(4.0)
+    assert overall_speedup(0.0, 0.25) == 0.0
 
 
 def test_the_interval_covers_the_value_and_shrinks_with_the_sample():

@@ -30,6 +30,36 @@ def test_costs_are_measured_points_and_lines_between_them():
     assert profile.pass_seconds(3, batch=4) == 5.0
 
 
+def test_a_batch_with_a_single_width_costs_by_its_tokens_what_its_neighbour_costs():
+    """One width said that five tokens cost as much as one, and drafting was free."""
+    whole = roofline(16)
+    sparse = Profile(tuple(point for point in whole.passes if point.batch < 16 or point.width == 1))
+    for batch, width in ((16, 1), (16, 5), (32, 1), (32, 3), (16, 2.5), (24, 4)):
+        assert sparse.pass_seconds(width, batch=batch) == pytest.approx(
+            whole.pass_seconds(width, batch=batch), rel=0.01
+        )
+    only_plain = Profile(tuple(point for point in whole.passes if point.width == 1))
+    assert only_plain.pass_seconds(5, batch=1) == 1.0
+    assert only_plain.pass_seconds(5, batch=16) == pytest.approx(whole.pass_seconds(5, batch=16))
+
+
+def test_a_single_width_takes_the_shape_of_another_context_where_its_own_has_none():
+    known = [PassTime(64, 1, width, 1.0 + 0.1 * (width - 1)) for width in (1, 5, 9)]
+    profile = Profile((*known, PassTime(512, 1, 1, 2.0), PassTime(512, 4, 1, 2.6)))
+    assert profile.pass_seconds(5, context=512) == pytest.approx(2.0 * 1.4)
+    assert profile.pass_seconds(2, batch=4, context=512) == pytest.approx(2.6 * 1.7 / 1.3)
+
+
+def test_a_wide_pass_is_not_called_plain_decoding():
+    known = [PassTime(64, 1, width, 1.0 + 0.1 * (width - 1)) for width in (1, 5, 9)]
+    profile = Profile((*known, PassTime(64, 2, 5, 2.4), PassTime(64, 2, 9, 3.0)))
+    assert profile.pass_seconds(5, batch=2) == 2.4 and profile.pass_seconds(9, batch=2) == 3.0
+    assert profile.pass_seconds(1, batch=2) == pytest.approx(2.4 * 1.1 / 1.9)
+    with pytest.raises(ParameterError, match="width 5, 9: expected width 1") as caught:
+        Profile((PassTime(64, 1, 5, 1.2), PassTime(64, 1, 9, 1.3)))
+    assert "\n" not in str(caught.value)
+
+
 def test_costs_never_fall_past_the_last_point():
     profile = Profile((PassTime(64, 1, 1, 2.0), PassTime(64, 1, 2, 1.9)))
     assert profile.pass_seconds(10) == 1.9

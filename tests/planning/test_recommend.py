@@ -53,6 +53,32 @@ def test_it_says_above_which_batch_to_stop():
     assert [row[0] for row in found.schedule[1:]] == [row[1] + 1 for row in found.schedule[:-1]]
 
 
+def test_one_criterion_says_where_to_stop():
+    """What is called worth it, what the table drafts and where it says to stop are the same."""
+    batches = [1, 4, 8, 16, 32]
+    found = recommend([candidate("free", 0.6)], costs(ridge=16), batches)
+    every = recommend([candidate("free", 0.6)], costs(ridge=16), range(1, 33))
+    worth = [choice.batch for choice in every.choices if choice.is_worth_it]
+    assert found.off_above == every.off_above == worth[-1] and worth == list(range(1, worth[-1] + 1))
+    assert every.choices[worth[-1]].speedup.value > 1.0, "faster, though not by enough to bother"
+    assert [row[:2] for row in found.schedule if row[2]][-1][1] == found.off_above
+
+
+def test_what_pays_again_beyond_a_gap_is_not_below_where_to_stop():
+    """Passes of eight texts fall off a cliff, those of sixteen do not."""
+    steep = Profile(
+        tuple(
+            replace(point, seconds=point.seconds * (9.0 if point.batch == 8 and point.width > 1 else 1.0))
+            for point in roofline(1e9, batches=(1, 4, 8, 16)).passes
+        )
+    )
+    found = recommend([candidate("free", 0.6)], steep, [1, 4, 8, 16])
+    assert [choice.is_worth_it for choice in found.choices] == [True, True, False, True]
+    assert 4 <= found.off_above < 8
+    rows = {batch: row[2] for row in found.schedule for batch in range(row[0], min(row[1], 20) + 1)}
+    assert rows[found.off_above] > 0 == rows[found.off_above + 1] == rows[8] and rows[16] > 0
+
+
 def test_doubt_keeps_it_from_speculating():
     sample = [Counts((0, 10), (10,)), Counts((0, 10), (8, 2))]
     wide = Candidate("free", tuple(sample), 1)

@@ -51,6 +51,19 @@ def test_the_dynamic_program_finds_the_best_of_all_trees(rates, nodes, depth):
     assert free.nodes <= nodes and free.depth <= depth
 
 
+@pytest.mark.parametrize("rates", [(0.0, 0.5), (0.0, 0.0, 0.3), (0.6, 0.0, 0.2), (0.0,)])
+@pytest.mark.parametrize(("nodes", "depth"), [(2, 1), (4, 2), (5, 3)])
+def test_a_rank_that_is_never_right_makes_no_impossible_tree_win(rates, nodes, depth):
+    free = best_tree(rates, lambda tokens: 1.0 + 1e-9 * tokens, nodes=nodes, depth=depth)
+    best = max(1.0, *(best_of_all(rates, size, depth) for size in range(1, nodes + 1)))
+    assert free.tokens == pytest.approx(best, abs=1e-12)
+    assert free.nodes <= nodes and free.depth <= depth
+
+
+def test_half_a_token_for_the_second_guess():
+    assert best_tree([0.0, 0.5], lambda n: 1.0, nodes=2, depth=1).tokens == 1.5
+
+
 @pytest.mark.parametrize("price", [0.02, 0.1, 0.3, 0.7])
 def test_it_stops_where_the_next_node_costs_more_than_it_brings(price):
     def seconds(tokens):

@@ -6,13 +6,13 @@ The only place that knows every kind. A new drafter is one function here and one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from truedraft.build.loading import load_named
-from truedraft.core import Drafter, Law, Shape
+from truedraft.build.loading import Loaded, load_named
+from truedraft.core import Drafter, Law, Rule, Shape
 from truedraft.drafters.bets import Bettor
 from truedraft.drafters.cascade import CascadeDrafter
 from truedraft.drafters.eagle import EagleDrafter
@@ -35,22 +35,23 @@ from truedraft.nets.mtp_checkpoint import CheckpointMtp, brings_module
 from truedraft.planning.profile import Profile
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
-from truedraft.verify.auto import rule_named
+from truedraft.verify.auto import RULES, rule_named
 
 if TYPE_CHECKING:
     from truedraft.build.options import Options
 
-__all__ = ["DRAFTERS", "Kit", "doubts"]
+__all__ = ["DRAFTERS", "Kit", "check_rule", "doubts"]
 
 
 @dataclass(frozen=True)
 class Kit:
-    """What the makers of drafters work with."""
+    """What the makers of drafters work with. small: models loaded for others, by name, whose weights are shared."""
 
     options: Options
     target: CachedModel
     facts: Facts
     progress: Progress | None = None
+    small: dict[str, Loaded] = field(default_factory=dict)
 
     @cached_property
     def passes(self) -> PassCost:
@@ -72,6 +73,8 @@ def _none(kit: Kit) -> tuple[Drafter, Shape]:
 
 
 def _ngram(kit: Kit) -> tuple[Drafter, Shape]:
+    if kit.options.tree is not None:  # a size that is filled: also with what is hardly likely
+        return NgramDrafter(floor=0.0), _GROWN
     return NgramDrafter(passes=kit.passes), _GROWN
 
 
@@ -82,7 +85,7 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
             "drafter 'model' needs draft_model: the name, folder or file of a smaller model; truedraft train model "
             "distils one"
         )
-    loaded = load_named(options.draft_model, replace(options, exact=False), kit.progress)
+    loaded = _small(kit, str(options.draft_model))
     vocabulary, translation = kit.target.vocab_size, None
     if options.translate:
         if ours is None or loaded.tokenizer is None:
@@ -95,6 +98,14 @@ def _model(kit: Kit) -> tuple[Drafter, Shape]:
         check_vocabulary(ours, loaded.tokenizer)
     drafter = ModelDrafter(loaded.cache, vocabulary=vocabulary, translation=translation, law=_law(kit))
     return drafter, Shape.chain(4)
+
+
+def _small(kit: Kit, name: str) -> Loaded:
+    """A smaller model, with rows of its own."""
+    if name not in kit.small:
+        kit.small[name] = load_named(name, replace(kit.options, exact=False), kit.progress)
+    found = kit.small[name]
+    return replace(found, cache=found.cache.fork())
 
 
 def _law(kit: Kit) -> Law | None:
@@ -147,6 +158,25 @@ def doubts(kit: Kit) -> tuple[str, ...]:
     return (f"layer skip was measured at {speedup:.2f}x the speed of plain decoding with this model: it cannot pay",)
 
 
+def check_rule(options: Options, rule: Rule, shape: Shape | None) -> None:
+    """Raise `ParameterError` for a rule that is not proved for what a drafter drafts, or for the shape asked for."""
+    chooses = options.drafter in _CHOOSERS or options.translate == "text"
+    if chooses and Law.CHOSEN not in rule.laws:
+        fitting = ", ".join(name for name, each in RULES.items() if Law.CHOSEN in each.laws and each.lossless)
+        raise ParameterError(
+            f"rule is {options.rule!r} with drafter {options.drafter!r}, which chooses tokens without drawing them: "
+            f"expected {fitting}"
+        )
+    if shape is not None and min(shape.width, shape.nodes) > 1 and getattr(rule, "chains", False):
+        raise ParameterError(
+            f"rule is {options.rule!r} with tree {options.tree!r}: it is proved for chains, give draft_tokens instead"
+        )
+
+
+_CHOOSERS = ("ngram", "suffix", "recycle", "merge", "cascade")
+"""Drafters of which some drafts are chosen whatever is asked of them: there is no q."""
+
+
 def _head(name: str, shape: Shape) -> Maker:
     """A drafter on a trained head. Its trees stop by themselves where more does not pay."""
 
@@ -173,19 +203,20 @@ def _cascade(kit: Kit) -> tuple[Drafter, Shape]:
     suffix, passes = _suffix(kit)[0], kit.passes
     if kit.options.head is not None:
         other, reach = DRAFTERS[kind_of(Path(kit.options.head))](kit)
-        effort = 0.1 * reach.depth
+        effort = other.level if isinstance(other, EagleDrafter) else _MEDUSA_LEVEL
     elif kit.options.draft_model is not None:
         other, reach = _model(kit)
-        effort = 0.3 * reach.depth
+        effort = _MODEL_LEVEL
     else:
         return CascadeDrafter(suffix, _recycle(kit)[0], passes=passes), _GROWN
-    chains = rule_named(kit.options.rule).chains
-    drafter = CascadeDrafter(suffix, other, passes=passes, effort=effort, reach=reach, alone=True)
-    return drafter, Shape.chain(_GROWN.depth) if chains else _GROWN
+    return CascadeDrafter(suffix, other, passes=passes, effort=effort, reach=reach, alone=True), _GROWN
 
 
 _GROWN = Shape(depth=32, width=8, nodes=32)
 """For drafters whose guesses cost nothing: they stop by themselves where another node does not pay."""
+
+_MEDUSA_LEVEL, _MODEL_LEVEL = 0.01, 0.3
+"""About what a level of drafting costs, in passes of the target: all of Medusa's heads read one state."""
 
 Maker = Callable[[Kit], tuple[Drafter, Shape]]
 

@@ -49,6 +49,7 @@ def policy_named(
 def glance(target: CachedModel, facts: Facts) -> Profile:
     """A rough profile in a few seconds; the controller corrects it while it runs."""
     context = 64 if facts.context_length is None else max(1, min(64, facts.context_length - max(_WIDTHS) - 1))
-    widths = _WIDTHS if facts.context_length is None or facts.context_length > 2 * max(_WIDTHS) else (1,)
+    most = max(_WIDTHS) if facts.context_length is None else max(2, facts.context_length - context - 1)
+    widths = tuple(width for width in _WIDTHS if width <= most)
     grid = Grid((context,), _BATCHES, widths, tokens=96, repeats=2)
     return Profile(pass_times(TorchTarget(target), facts, grid), model={"ragged": target.ragged})

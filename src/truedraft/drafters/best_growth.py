@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truedraft import drawing
 from truedraft.core import Draft, Session, Shape, Tree
-from truedraft.drafters.growing import GrowingNodes, likeliest, ranking, surely
+from truedraft.drafters.growing import GrowingNodes, likeliest, ranking
 from truedraft.drafters.pass_cost import NO_COST, NodeCosts, PassCost
 from truedraft.errors import ParameterError
 
@@ -103,12 +103,19 @@ class BestGrowth(GrowingNodes):
                 yield tokens, shares, [share >= self._confidence for share in shares]
             return
         for node, row in zip(self.frontier, logits, strict=True):
-            rank_by = ranking(self.branch(node).distribution(row), row)
+            q = self.law(node, row)
+            if q is None:
+                yield [], [], []
+                continue
+            rank_by = ranking(q, row)
             tokens = drawing.chosen(rank_by, self._shape.width)
-            yield tokens, rank_by[tokens].tolist(), surely(row, tokens, self._confidence)
+            yield tokens, rank_by[tokens].tolist(), self.may_grow(q, row, tokens, self._confidence)
 
     def _best(self) -> list[int]:
-        """The likeliest nodes, as many as are allowed and pay. Ties go to the older, so ancestors are among them."""
+        """The likeliest nodes, as many as are allowed and pay, likeliest first.
+
+        Ties go to the older, so parents are among them and before their children.
+        """
         likeliest_first = sorted(range(1, len(self.tokens)), key=lambda node: -self._chances[node])
         best, expected = likeliest_first[: self._shape.nodes], 1.0
         for count, node in enumerate(best):
@@ -127,8 +134,11 @@ class BestGrowth(GrowingNodes):
         return self._price.nodes[len(self._best())] + self._price.level * (self._levels - 1)
 
     def finish(self) -> tuple[Draft, tuple[int, ...]]:
-        """The draft, and the number that each of its nodes had here."""
-        kept = [0, *sorted(self._best())]
+        """The draft, and the number that each of its nodes had here.
+
+        Its nodes come by falling chance, so its first ones are the tree that a smaller shape would have had.
+        """
+        kept = [0, *self._best()]
         places = {node: place for place, node in enumerate(kept)}
         parents = (-1, *(places[self.parents[node]] for node in kept[1:]))
         return Draft(Tree(tuple(self.tokens[node] for node in kept), parents)), tuple(kept)

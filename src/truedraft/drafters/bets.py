@@ -61,15 +61,21 @@ class Bet:
 class Bettor(Drafter, Protocol):
     """A drafter that says how good its drafts are, and that can watch rounds in which another one drafted."""
 
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
+        """As `core.Drafter`, in a pass that `batch` texts share; None: these and no others."""
+        ...
+
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """A bet within the shape, rooted at the session's last token, in a pass that `batch` texts share."""
         ...
 
 
-def drafts_of(bettor: Bettor, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
-    """What a bettor bets for sessions that share a pass, one by one."""
-    batch = len(sessions)
-    return [bettor.bet(session, shape, batch=batch).draft for session, shape in zip(sessions, shapes, strict=True)]
+def drafts_of(
+    bettor: Bettor, sessions: Sequence[Session], shapes: Sequence[Shape], batch: int | None = None
+) -> list[Draft]:
+    """What a bettor bets for sessions one by one, in a pass that `batch` texts share; None: these and no others."""
+    texts = batch or len(sessions)
+    return [bettor.bet(session, shape, batch=texts).draft for session, shape in zip(sessions, shapes, strict=True)]
 
 
 def pays(chance: float, expected: float, nodes: int, costs: NodeCosts) -> bool:

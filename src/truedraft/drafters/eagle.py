@@ -121,7 +121,7 @@ class EagleDrafter:
         self._net, self._dtype, self._device = net.eval(), parameter.dtype, parameter.device
         self._ids = net.vocabulary.ids.to(self._device)
         self._logits = speed_up(net)
-        self._law, self._confidence, self._passes, self._level = law, confidence, passes, level
+        self._law, self._confidence, self._passes, self.level = law, confidence, passes, level
         self._limit, self._window = net.config.layer.max_position_embeddings, window
         self._greedy = GreedySessions(net.vocabulary.size, self._device)
         self._rows: dict[Session, HeadRow] = {}
@@ -129,16 +129,17 @@ class EagleDrafter:
         self._asked: _Asked | None = None
 
     @torch.inference_mode()
-    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
         """A draft a session, all grown together; empty before the target has read the prompt, and past the context."""
         growths: dict[Session, Growth] = {}
-        price = self._price(len(sessions), mean_length(sessions))
+        texts = batch or len(sessions)
+        price = self._price(texts, mean_length(sessions))
         for session, shape in zip(sessions, map(self._fitting, sessions, shapes), strict=True):
             if self._can_draft(session, shape):
                 law = law_for(shape, asked=self._law, greedy=self._greedy[session], grown=Law.CHOSEN)
                 ids = self._ids_for(session) if law is Law.CHOSEN else None
                 growths[session] = begin(session, shape, law, confidence=self._confidence, ids=ids, price=price)
-        self._asked = self._asking(growths, price, len(sessions))
+        self._asked = self._asking(growths, price, texts)
         if self._asked is not None and self._asked.rest.takes():
             self._asked = None
             return [Draft.empty(session.root) for session in sessions]
@@ -173,7 +174,7 @@ class EagleDrafter:
 
     def _price(self, batch: int, context: float) -> Price:
         """What trees cost where so many texts of so many tokens share the passes."""
-        return Price.among(batch, self._passes, self._level, context)
+        return Price.among(batch, self._passes, self.level, context)
 
     def observe(self, sessions: Sequence[Session], verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> None:
         """Take in the target's states of the root and the accepted path, whoever drafted it."""
@@ -204,6 +205,8 @@ class EagleDrafter:
             row = self._rows[session] = HeadRow(start, session.tokens[start : start + 1])
         row.tokens += session.tokens[start + 1 :]
         row.states.append(states)
+        if self._window is not None:
+            row.let_go(self._window)
 
     def _row(self, session: Session) -> HeadRow | None:
         """The session's memory; None where it is not that of the text as it is now."""

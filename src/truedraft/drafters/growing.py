@@ -5,12 +5,14 @@ This file refuses to know which nodes grow and when to stop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from truedraft.core import Branch, Session
+from truedraft.errors import ParameterError, UnsupportedModelError
 
 __all__ = ["GrowingNodes", "likeliest", "ranking", "surely"]
 
@@ -22,6 +24,7 @@ class GrowingNodes:
         self.ids = ids
         self.tokens, self.parents, self.depths = [session.root], [-1], [0]
         self._branches: dict[int, Branch] = {0: session.sampler.branch(session.tokens)}
+        self._guarded = bool(getattr(session.sampler, "processors", ()))
         self.frontier: list[int] = [0]
         """The nodes whose logits are wanted next."""
 
@@ -51,11 +54,36 @@ class GrowingNodes:
             self._branches[node] = self._branches[self.parents[node]].child(self.tokens[node])
         return self._branches[node]
 
+    def law(self, node: int, logits: Tensor) -> Tensor | None:
+        """The session's distribution [V] of what follows a node, from its logits [V]; None where there is none.
+
+        So it is where a logits processor leaves no token that the drafter knows, and where the logits are no numbers.
+        The path to the node alone decides that, so it may stay without children under every law.
+        """
+        try:
+            return self.branch(node).distribution(logits)
+        except (ParameterError, UnsupportedModelError):  # nothing of the text's: the target has its own say
+            return None
+
+    def may_grow(self, q: Tensor, logits: Tensor, tokens: Sequence[int], confidence: float) -> list[bool]:
+        """Which children of a node may have children: those that the drafter is sure enough of, see `surely`.
+
+        A logits processor is not asked what follows a token that it forbade: it may have no answer to that.
+        """
+        sure = surely(logits, tokens, confidence)
+        if not self._guarded:
+            return sure
+        return [each and float(q[token]) > 0 for each, token in zip(sure, tokens, strict=True)]
+
 
 def likeliest(logits: Tensor, ids: Tensor, k: int) -> list[tuple[list[int], list[float]]]:
-    """The k likeliest of the tokens `ids` [V] and their probabilities, by every row of logits [F, V]."""
+    """The k likeliest of the tokens `ids` [V] and their probabilities, by every row of logits [F, V].
+
+    None for a row that is no numbers.
+    """
     shares, places = logits.float().softmax(-1).topk(min(k, logits.shape[-1]))
-    return list(zip(ids[places].tolist(), shares.tolist(), strict=True))
+    found = zip(ids[places].tolist(), shares.tolist(), strict=True)
+    return [([], []) if math.isnan(chances[0]) else (tokens, chances) for tokens, chances in found]
 
 
 def ranking(q: Tensor, logits: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from truedraft import drawing
 from truedraft.core import Draft, Law, Session, Shape, Tree
 from truedraft.drafters.best_growth import UNPRICED, BestGrowth, Price
-from truedraft.drafters.growing import GrowingNodes, likeliest, ranking, surely
+from truedraft.drafters.growing import GrowingNodes, likeliest, ranking
 from truedraft.errors import ParameterError
 from truedraft.noise import noise_of
 
@@ -133,11 +133,14 @@ class FixedGrowth(GrowingNodes):
                 yield tokens, [share >= self._confidence for share in shares]
             return
         for node, row in zip(self.frontier, logits, strict=True):
-            q = self.branch(node).distribution(row)
-            tokens = self._draw(node, q, row, k)
-            if tokens and self._law is not Law.CHOSEN:
+            q = self.law(node, row)
+            tokens = [] if q is None else self._draw(node, q, row, k)
+            if q is None or not tokens:
+                yield [], []
+                continue
+            if self._law is not Law.CHOSEN:
                 self._q[node] = q
-            yield tokens, surely(row, tokens, self._confidence)
+            yield tokens, self.may_grow(q, row, tokens, self._confidence)
 
     def _draw(self, node: int, q: Tensor, logits: Tensor, k: int) -> list[int]:
         """k children of a node under the law."""

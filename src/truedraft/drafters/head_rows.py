@@ -47,6 +47,19 @@ class HeadRow:
         self.keys[:, start:end] = key.transpose(0, 1)
         self.values[:, start:end] = value.transpose(0, 1)
 
+    def let_go(self, most: int) -> None:
+        """Forget what is older than the last `most` states or some more, if so many wait to be read.
+
+        A head that is not asked for long would else keep the states of all that was written meanwhile.
+        """
+        waiting = sum(map(len, self.states))
+        while waiting - len(self.states[0]) >= most:
+            waiting -= len(self.states.pop(0))
+            self.length = 0  # what was read before is no longer right before what is read next
+        if not self.length:
+            forgotten = len(self.tokens) - 1 - waiting
+            self.begin, self.tokens = self.begin + forgotten, self.tokens[forgotten:]
+
     @staticmethod
     def _grown(old: Tensor, like: Tensor, capacity: int) -> Tensor:
         """More room [g, capacity, d], with what is there."""

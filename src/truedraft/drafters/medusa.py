@@ -111,15 +111,15 @@ class MedusaDrafter:
         self._states: dict[Session, tuple[list[int], Tensor]] = {}
 
     @torch.inference_mode()
-    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
-        """A draft a session; empty before the target has read the prompt."""
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
+        """A draft a session; empty before the target has read the prompt. batch: see `bets.Bettor`."""
         fitting = [shape.clip(self._heads) for shape in shapes]
         wanted = {
             session: shape
             for session, shape in zip(sessions, fitting, strict=True)
             if min(shape.depth, shape.nodes) > 0 and self._knows(session)
         }
-        said, costs = self._said(list(wanted)), self._passes.among(len(sessions), mean_length(sessions))
+        said, costs = self._said(list(wanted)), self._passes.among(batch or len(sessions), mean_length(sessions))
         drafts = {
             session: self._draft(session, shape, logits, costs)
             for (session, shape), logits in zip(wanted.items(), said, strict=True)

@@ -85,9 +85,9 @@ class MergeDrafter:
             raise ParameterError(f"{len(tapping)} of the drafters to merge read hidden states: expected at most one")
         self.taps: tuple[int, ...] = tapping[0] if tapping else ()
 
-    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
         """The likeliest continuations by any of them, as a tree within each session's shape."""
-        return drafts_of(self, sessions, shapes)
+        return drafts_of(self, sessions, shapes, batch)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

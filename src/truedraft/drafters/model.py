@@ -167,7 +167,8 @@ class ModelDrafter:
     def _meet(self, session: Session, text: Sequence[int], shape: Shape) -> None:
         """On first sight: make room for all of the session's text.
 
-        Raises `OutOfMemoryError` here rather than in the middle of a text.
+        Raises `OutOfMemoryError` here, when the text's first round begins, rather than in the middle of it. What the
+        target's own rows take is known before that; a drafter may never be asked.
         """
         if session in self._met:
             return

@@ -224,9 +224,9 @@ class RecycleDrafter:
         self._passes, self._share, self._keep = passes, share, keep
         self._memories: dict[Session, _Memory] = {}
 
-    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
         """The likeliest continuations by what the target said before, as a tree within each session's shape."""
-        return drafts_of(self, sessions, shapes)
+        return drafts_of(self, sessions, shapes, batch)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

@@ -174,9 +174,9 @@ class SuffixDrafter:
         """What is remembered of earlier requests; nothing unless `share` was asked for."""
         return self._history
 
-    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape]) -> list[Draft]:
+    def propose(self, sessions: Sequence[Session], shapes: Sequence[Shape], *, batch: int | None = None) -> list[Draft]:
         """The likeliest continuations that were seen before, as a tree within each session's shape."""
-        return drafts_of(self, sessions, shapes)
+        return drafts_of(self, sessions, shapes, batch)
 
     def bet(self, session: Session, shape: Shape, *, batch: int = 1) -> Bet:
         """The same for one session, with the chances of its nodes."""

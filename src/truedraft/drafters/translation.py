@@ -93,8 +93,8 @@ class OtherIds:
         return self._draft.encode(text, add_special_tokens=False) or [_STAND_IN]
 
     def node(self, token: int) -> int:
-        """The drafter's id of a shared token."""
-        return self._own[token]
+        """The drafter's id of a shared token, or the stand-in, as for one that a logits processor forces."""
+        return self._own.get(token, _STAND_IN)
 
     def logits(self, own: Tensor) -> Tensor:
         """Those of shared tokens, at their places."""

@@ -26,6 +26,7 @@ __all__ = [
     "decayed_rates",
     "expected_tokens",
     "expected_tokens_by_position",
+    "overall_speedup",
     "pass_cost",
     "ridge_of",
     "speedup",
@@ -47,6 +48,8 @@ class Advice(StrEnum):
     """The pair is good, this k is not."""
     PAST_THE_RIDGE = "past-the-ridge"
     """It would pay if the pass over all drafted tokens of the batch still cost one step."""
+    OVERHEAD_TOO_LARGE = "overhead-too-large"
+    """Decoding gains, and too little of the time is decoding."""
     DRAFT_TOO_EXPENSIVE = "draft-too-expensive"
     ACCEPTANCE_TOO_LOW = "acceptance-too-low"
 
@@ -123,12 +126,21 @@ def speedup(tokens: float, k: int, c: float, *, batch: int = 1, ridge: float = m
     holds batch (k + 1) tokens and may leave the plateau, while a draft step is c of a target step at the same batch.
     """
     _check_count("k", k)
-    if not c >= 0:
-        raise ParameterError(f"c must not be negative, got {c}: it is draft step time over target step time")
+    if not 0 <= c < math.inf:
+        raise ParameterError(f"c must be finite and not negative, got {c}: it is draft step time over target step time")
     if batch < 1:
         raise ParameterError(f"batch must be at least 1, got {batch}")
     step = pass_cost(batch, ridge)
     return tokens * step / (k * c * step + pass_cost(batch * (k + 1), ridge))
+
+
+def overall_speedup(decoding: float, overhead: float) -> float:
+    """Speedup of whole requests, when a share `overhead` of plain decoding's time is not sped up (Amdahl 1967).
+
+    1 / (overhead + (1 - overhead) / decoding): reading the prompt is such a share, so that short outputs after long
+    prompts gain little. A `decoding` of 0, for a cost beyond all numbers, gives 0.
+    """
+    return decoding / (overhead * decoding + (1.0 - overhead))
 
 
 def sweet_spot(rates: Sequence[float], c: float, *, batch: int = 1, ridge: float = math.inf) -> tuple[int, float]:
@@ -144,19 +156,25 @@ def sweet_spot(rates: Sequence[float], c: float, *, batch: int = 1, ridge: float
     return best
 
 
-def advise(rates: Sequence[float], c: float, k: int, *, batch: int = 1, ridge: float = math.inf) -> Advice:
+def advise(
+    rates: Sequence[float], c: float, k: int, *, batch: int = 1, ridge: float = math.inf, overhead: float = 0.0
+) -> Advice:
     """What to make of drafting k tokens, and if it does not pay, why: the one thing whose repair would help most.
 
-    rates must reach at least to k; lengths up to len(rates) are considered as alternatives.
+    rates must reach at least to k; lengths up to len(rates) are considered as alternatives. overhead: the share of
+    plain decoding's time, below 1, that is not sped up.
     """
     if not 0 < k <= len(rates):
         raise ParameterError(f"k must be from 1 to the {len(rates)} given rates, got {k}")
-    if speedup(expected_tokens_by_position(rates[:k]), k, c, batch=batch, ridge=ridge) >= WORTHWHILE:
+    asked = speedup(expected_tokens_by_position(rates[:k]), k, c, batch=batch, ridge=ridge)
+    if overall_speedup(asked, overhead) >= WORTHWHILE:
         return Advice.WORTH_IT
-    if sweet_spot(rates, c, batch=batch, ridge=ridge)[1] >= WORTHWHILE:
+    if overall_speedup(sweet_spot(rates, c, batch=batch, ridge=ridge)[1], overhead) >= WORTHWHILE:
         return Advice.OTHER_LENGTH
-    if sweet_spot(rates, c)[1] >= WORTHWHILE:
+    if overall_speedup(sweet_spot(rates, c)[1], overhead) >= WORTHWHILE:
         return Advice.PAST_THE_RIDGE
+    if sweet_spot(rates, c, batch=batch, ridge=ridge)[1] >= WORTHWHILE:
+        return Advice.OVERHEAD_TOO_LARGE
     cheaper = sweet_spot(rates, min(c, ORDINARY_C))[1]
     closer = sweet_spot([max(rate, ORDINARY_ALPHA) for rate in rates], c)[1]
     return Advice.DRAFT_TOO_EXPENSIVE if cheaper > closer else Advice.ACCEPTANCE_TOO_LOW

@@ -24,7 +24,8 @@ class Counts:
 
     drafted[n], accepted[n]: rounds that drafted, or accepted, n tokens. tried[j], hits[j]: rounds in which position
     j + 1 was put to the test with all before it accepted, and in which it was accepted. ranked[b], chosen[b]: accepted
-    nodes (the root is one) that had a child b + 1, and of those the ones whose child b + 1 was accepted.
+    nodes (the root is one) that had a child b + 1, and of those the ones whose child b + 1 was accepted. deep[d]:
+    rounds whose draft had d levels; counts that were kept before these were counted have none.
     """
 
     drafted: Row = ()
@@ -33,6 +34,7 @@ class Counts:
     hits: Row = ()
     ranked: Row = ()
     chosen: Row = ()
+    deep: Row = ()
 
     @classmethod
     def of(cls, rounds: Iterable[Round]) -> Counts:
@@ -47,6 +49,7 @@ class Counts:
                 (1,) * record.accepted,
                 ranked,
                 chosen,
+                _one_at(max(record.draft.tree.depth)),
             )
         return total
 
@@ -67,6 +70,11 @@ class Counts:
     def drafted_per_round(self) -> float:
         """Drafted tokens a round on average, rounds without a draft included."""
         return _mean(self.drafted)
+
+    @property
+    def levels_per_round(self) -> float:
+        """Levels of a draft on average, rounds without one included; where unknown, at most as deep as was tried."""
+        return _mean(self.deep) if self.deep else min(self.drafted_per_round, len(self.tried))
 
     @property
     def acceptance_rate(self) -> float:
@@ -100,15 +108,16 @@ class Counts:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Counts:
-        """From `to_json`."""
-        return cls(*(tuple(entry[name]) for name in _NAMES))
+        """From `to_json`. Raises `KeyError` for an object that is none."""
+        known = {"deep": (), **entry}
+        return cls(*(tuple(known[name]) for name in _NAMES))
 
     @property
     def _rows(self) -> tuple[Row, ...]:
         return tuple(getattr(self, name) for name in _NAMES)
 
 
-_NAMES = ("drafted", "accepted", "tried", "hits", "ranked", "chosen")
+_NAMES = ("drafted", "accepted", "tried", "hits", "ranked", "chosen", "deep")
 
 
 def _ranks(record: Round) -> tuple[Row, Row]:

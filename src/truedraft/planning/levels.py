@@ -1,7 +1,8 @@
 """How much may be bet, as a ladder of shapes, and what each rung has brought so far.
 
-A round that was allowed a rung tells about every rung below it as well: the nodes of a draft come in an order in which
-smaller drafts are its beginnings. This file refuses to know seconds.
+A round that was allowed a rung tells about every rung below it as well where the nodes of a draft come in an order in
+which smaller drafts are its beginnings. Trees that are drawn are spread over their levels by how many nodes there are,
+so a smaller one is another tree: they tell about their own rung. This file refuses to know seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from truedraft.core import Round, Shape
+from truedraft.core import Law, Round, Shape
 
 __all__ = ["Yield", "allowed_level", "ladder"]
 
@@ -20,6 +21,9 @@ Row = NDArray[np.float64]
 _FIRST, _GOES_ON = 0.5, 0.8
 """What is believed of a drafter before anything was seen: its first bet is right half of the time, and after a right
 one the next is right with this probability."""
+
+_DOUBT = 4.0
+"""In rounds, how much is believed of the rungs below one that tells about itself alone."""
 
 
 def ladder(shape: Shape) -> tuple[Shape, ...]:
@@ -52,21 +56,23 @@ class Yield:
         """Take a round that was allowed so many rungs."""
         if not allowed:
             return
+        first = 0 if _holds_smaller_ones(record) else allowed - 1
+        below = float(self.rates(_DOUBT)[0][:first].sum()) if first else 0.0
         for row in (self.weight, self._gained, self._filled):
-            row *= self._fading
-        path = record.verdict.path[: record.accepted]
-        drafted = len(record.draft)
-        for rung in range(allowed):
+            row[first:] *= self._fading
+        path, drafted = record.verdict.path[: record.accepted], len(record.draft)
+        for rung in range(first, allowed):
             low, high = self._edges[rung], self._edges[rung + 1]
             self.weight[rung] += 1.0
-            self._gained[rung] += sum(low < node <= high for node in path)
+            self._gained[rung] += len(path) - below if first else sum(low < node <= high for node in path)
             self._filled[rung] += min(max(drafted - low, 0) / (high - low), 1.0)
 
     def rates(self, strength: float, prior: tuple[Row, Row] | None = None) -> tuple[Row, Row]:
         """(tokens gained, share filled) by rung [L]; `strength`: in rounds, that of the prior."""
         gained, filled = prior if prior is not None else self._carried(strength)
         weight = self.weight + strength
-        return (self._gained + strength * gained) / weight, (self._filled + strength * filled) / weight
+        mean = (self._gained + strength * gained) / weight
+        return np.maximum(mean, 0.0), (self._filled + strength * filled) / weight
 
     def _carried(self, strength: float) -> tuple[Row, Row]:
         """A prior for every rung from the rung below it."""
@@ -76,8 +82,14 @@ class Yield:
         for rung, (weight, gain, full) in enumerate(seen):
             gained.append(before * share)
             filled.append(fill)
-            here = (gain + strength * gained[-1]) / (weight + strength)
+            here = max((gain + strength * gained[-1]) / (weight + strength), 0.0)
             fill = (full + strength * fill) / (weight + strength)
             share = _GOES_ON if rung == 0 else min(max(here / before if before else 0.0, 0.3), 0.95)
             before = here
         return np.array(gained), np.array(filled)
+
+
+def _holds_smaller_ones(record: Round) -> bool:
+    """Whether the first nodes of a round's draft are the draft of a smaller shape."""
+    shape = record.shape
+    return record.draft.law is Law.CHOSEN or bool(shape.branching) or shape.width == 1

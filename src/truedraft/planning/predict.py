@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
+from truedraft.planning.account import overall_speedup
 from truedraft.planning.counts import Counts
 from truedraft.planning.profile import Profile
 
@@ -37,7 +38,7 @@ def predicted_speedup(
         survival, reach = survival[:draft_tokens], reach[:draft_tokens]
     tokens = 1.0 + sum(survival)
     plain = profile.pass_seconds(1, batch=batch, context=context) + profile.outside_seconds("none", 0, batch=batch)
-    steps = sum(reach) if draft_tokens is not None else min(sum(reach), len(counts.tried))  # a tree's steps are levels
+    steps = sum(reach) if draft_tokens is not None else counts.levels_per_round  # a tree's steps are its levels
     outside = profile.outside_seconds(drafter, steps, batch=batch)
     return tokens * plain / (_expected_pass(reach, profile, batch, context) + outside)
 
@@ -56,14 +57,6 @@ def _expected_pass(reach: Sequence[float], profile: Profile, batch: int, context
         seconds += (1.0 - (1.0 - share) ** batch) * (here - before)
         before = here
     return seconds
-
-
-def overall_speedup(decoding: float, overhead: float) -> float:
-    """Speedup of whole requests, when a share `overhead` of plain decoding's time is not sped up (Amdahl 1967).
-
-    Reading the prompt is such a share: short outputs after long prompts gain little.
-    """
-    return 1.0 / (overhead + (1.0 - overhead) / decoding)
 
 
 @dataclass(frozen=True)

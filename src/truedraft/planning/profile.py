@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -49,9 +49,13 @@ class DraftCost:
         return self.fixed + self.step * drafted
 
 
+Curve = list[tuple[float, float]]
+"""(place, value), places ascending."""
+
+
 @dataclass(frozen=True)
 class Profile:
-    """Measured costs. passes: at least one batch size at one context. drafting: none known is no cost.
+    """Measured costs. passes: at least one of one token a text, plain decoding's. drafting: none known is no cost.
 
     machine: bandwidth in bytes/s, peak in FLOP/s, threads and versions, by name. model: its name and size, by name, and
     whether it is "ragged".
@@ -65,6 +69,11 @@ class Profile:
     def __post_init__(self) -> None:
         if not self.passes or any(point.seconds <= 0 for point in self.passes):
             raise ParameterError("a profile needs at least one pass, and each must have taken some time")
+        if all(point.width != 1 for point in self.passes):
+            widths = ", ".join(map(str, sorted({point.width for point in self.passes})))
+            raise ParameterError(
+                f"a profile has passes of width {widths}: expected width 1 too, plain decoding's; measure it as well"
+            )
 
     @property
     def contexts(self) -> list[int]:
@@ -91,15 +100,33 @@ class Profile:
         return bool(self.model.get("ragged", False))
 
     @cached_property
-    def _curves(self) -> dict[int, list[tuple[int, list[tuple[float, float]]]]]:
-        """By context: (batch, its curve of (width, seconds)), ascending."""
-        curves: dict[int, dict[int, list[tuple[float, float]]]] = {}
-        for point in self.passes:
+    def _measured(self) -> dict[int, dict[int, Curve]]:
+        """By context and batch the curve of (width, seconds), all ascending."""
+        curves: dict[int, dict[int, Curve]] = {}
+        for point in sorted(self.passes, key=lambda point: (point.context, point.batch, point.width)):
             curves.setdefault(point.context, {}).setdefault(point.batch, []).append((point.width, point.seconds))
+        return curves
+
+    @cached_property
+    def _curves(self) -> dict[int, list[tuple[int, Curve]]]:
+        """The same, as (batch, curve); what is missing of a curve is as others have it."""
         return {
-            context: [(batch, sorted(curve)) for batch, curve in sorted(batches.items())]
-            for context, batches in sorted(curves.items())
+            context: [(batch, _completed(batch, curve, self._whole(context))) for batch, curve in batches.items()]
+            for context, batches in self._measured.items()
         }
+
+    def _whole(self, context: int) -> dict[int, Curve]:
+        """By batch, curves that begin with plain decoding and have other widths too: of this context, else of another.
+
+        Where no batch size was measured with several widths, passes of plain decoding at several batch sizes are one:
+        a pass costs what its tokens cost, whoever's they are.
+        """
+        for place in (context, *self._measured):
+            curves = {n: curve for n, curve in self._measured[place].items() if curve[0][0] == 1 and len(curve) > 1}
+            if curves:
+                return curves
+        plain = [(float(batch), curve[0][1]) for batch, curve in self._measured[context].items() if curve[0][0] == 1]
+        return {1: plain} if len(plain) > 1 else {}
 
     def pass_seconds(self, width: float, *, batch: float = 1, context: float | None = None) -> float:
         """Seconds of a pass; linear between measured points and past the last, constant below the first."""
@@ -140,7 +167,7 @@ class Profile:
     def by_tokens(self) -> list[tuple[float, float]]:
         """(tokens, seconds) of passes at the shortest context, from one token on; the widest are those of batches."""
         alone = [(1.0, self.pass_seconds(1))]
-        for batch, curve in next(iter(self._curves.values())):
+        for batch, curve in next(iter(self._measured.values())).items():
             alone += [(batch * width, seconds) for width, seconds in curve if batch * width > alone[-1][0]]
         return alone
 
@@ -188,11 +215,27 @@ class Profile:
             raise ParameterError(f"{path} is no profile of `truedraft profile` ({error})") from None
 
 
+def _completed(batch: int, curve: Curve, whole: Mapping[int, Curve]) -> Curve:
+    """A curve of (width, seconds) with plain decoding and at least one other width.
+
+    What it lacks costs against its first point what as many tokens cost at the nearest batch size of those in `whole`.
+    """
+    if not whole or (curve[0][0] == 1 and len(curve) > 1):
+        return curve
+    near = min(whole, key=lambda other: max(batch, other) / min(batch, other))
+    (first, seconds), missing = curve[0], {1.0} if len(curve) > 1 else {1.0, *(width for width, _ in whole[near])}
+
+    def there(width: float) -> float:
+        return _on(whole[near], batch * width / near)
+
+    return sorted([*curve, *((width, seconds * there(width) / there(first)) for width in missing - {first})])
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _on(curve: Sequence[tuple[float, float]], place: float) -> float:
+def _on(curve: Curve, place: float) -> float:
     """A value on a curve of (place, value) in ascending order: linear, never falling past its end."""
     if place <= curve[0][0] or len(curve) == 1:
         return curve[0][1]

@@ -5,10 +5,12 @@ It rests on rounds that were counted and passes that were timed. This file refus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import add
+from itertools import dropwhile, takewhile
+from operator import add, attrgetter
 
 from truedraft.planning.account import WORTHWHILE
 from truedraft.planning.counts import Counts
@@ -74,7 +76,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """choices: the best at every batch size, ascending. off_above: the largest batch at which drafting pays, if any."""
+    """choices: the best at every batch size, ascending. off_above: the last batch before drafting stops being worth it.
+
+    It is None where drafting is nowhere worth it, and the largest batch where it never stops.
+    """
 
     choices: tuple[Choice, ...]
     off_above: int | None
@@ -91,20 +96,38 @@ class Recommendation:
         for choice, following in zip(self.choices, (*self.choices[1:], None), strict=True):
             if choice.is_worth_it and choice.draft_tokens is None:
                 return None
-            tokens = choice.draft_tokens or 0 if choice.is_worth_it else 0
-            last = following.batch - 1 if following is not None else 9999
-            if rows and rows[-1][2] == tokens:
-                rows[-1][1] = last
-            else:
-                rows.append([choice.batch, last, tokens])
-        return [[1, *rows[0][1:]], *rows[1:]]
+            for last, tokens in self._until(choice, following):
+                if rows and rows[-1][2] == tokens:
+                    rows[-1][1] = last
+                else:
+                    rows.append([rows[-1][1] + 1 if rows else 1, last, tokens])
+        return rows
+
+    def _until(self, choice: Choice, following: Choice | None) -> Iterator[tuple[int, int]]:
+        """(last batch, draft tokens) from a choice's batch up to the next one's."""
+        tokens = choice.draft_tokens or 0 if choice.is_worth_it else 0
+        last = following.batch - 1 if following is not None else 9999
+        if following is not None and self.off_above is not None and choice.batch <= self.off_above < last:
+            yield self.off_above, tokens
+            tokens = 0
+        yield last, tokens
 
 
 def recommend(candidates: Sequence[Candidate], profile: Profile, batches: Sequence[int]) -> Recommendation:
     """The best candidate at each batch size; at least one candidate and one batch size."""
     choices = tuple(_choice(candidates, profile, batch) for batch in sorted(batches))
-    paying = [batch for batch in range(1, max(batches) + 1) if _best(candidates, profile, batch)[0] > 1.0]
-    return Recommendation(choices, max(paying, default=None))
+    return Recommendation(choices, _last_paying(candidates, profile, choices))
+
+
+def _last_paying(candidates: Sequence[Candidate], profile: Profile, choices: Sequence[Choice]) -> int | None:
+    """The last batch before drafting stops being worth it, also between the batch sizes of the choices."""
+    paying = list(dropwhile(lambda choice: not choice.is_worth_it, choices))
+    run = list(takewhile(attrgetter("is_worth_it"), paying))
+    if len(run) == len(paying):
+        return run[-1].batch if run else None
+    between = range(run[-1].batch + 1, paying[len(run)].batch)
+    pays_not = bisect_left(between, True, key=lambda batch: not _choice(candidates, profile, batch).is_worth_it)
+    return run[-1].batch + pays_not
 
 
 def _best(candidates: Sequence[Candidate], profile: Profile, batch: int) -> tuple[float, Candidate, int | None]:

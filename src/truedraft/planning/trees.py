@@ -101,13 +101,18 @@ class _Search:
         """T with exactly `children` children, and the size of the last one's subtree."""
         rate = self._rates[children - 1]
         if children == 1:
-            return 1.0 + rate * self.best(size - 1, levels - 1)[0], size - 1
+            return 1.0 + _times(rate, self.best(size - 1, levels - 1)[0]), size - 1
         options = (
-            (self.split(size - last, levels, children - 1)[0] + rate * self.best(last, levels - 1)[0], -last)
+            (self.split(size - last, levels, children - 1)[0] + _times(rate, self.best(last, levels - 1)[0]), -last)
             for last in range(1, size - children + 1)
         )
         tokens, last = max(options)
         return tokens, -last
+
+
+def _times(rate: float, tokens: float) -> float:
+    """The product; minus infinity, for a tree that cannot be, stays so: times 0 it would be no number and win."""
+    return tokens if tokens == float("-inf") else rate * tokens
 
 
 def _parents(search: _Search, size: int, levels: int, children: int) -> tuple[int, ...]:
