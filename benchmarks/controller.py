@@ -3,7 +3,8 @@
     python benchmarks/controller.py --profile machine.json --out controller        # half an hour on two cores
     python benchmarks/controller.py --profile machine.json --out quick --prompts 2 --tokens 16 --batches 1,4
 
-Every arm writes every segment, in turns; the controller keeps what it has learned from segment to segment. A segment's
+All arms write a segment at the same time, round by round in turns; the controller keeps what it has learned from
+segment to segment. A segment's
 figures are the time after the first token, the median over repeats. Printed: for every segment the controller's time
 over that of the best fixed setting, which is known only afterwards, and its speed over plain decoding's; and both for
 the whole load. Of arms that are alike the luckiest looks best, by as much as the machine is noisy; so the whole load is

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import subprocess
+import sys
 from importlib import import_module
 from importlib.metadata import version
 
@@ -45,6 +47,28 @@ def test_version_and_help_are_there(capsys):
     assert main([]) == 2
     told = capsys.readouterr()
     assert "generate" in told.out + told.err and "truedraft: " not in told.err
+
+
+@pytest.mark.parametrize("arguments", [("plan", "--alpha", "0.5", "--json"), ("plan", "--alpha", "0.5")])
+def test_a_reader_that_leaves_is_no_mistake(arguments):
+    """JSON that waits in a buffer, a table that rich writes: neither ends in an exit code or in words."""
+    command = f"import sys; from truedraft.cli import main; sys.exit(main({[str(each) for each in arguments]!r}))"
+    reader = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.close()"], stdin=subprocess.PIPE)
+    reader.wait()
+    done = subprocess.run([sys.executable, "-c", command], stdout=reader.stdin, stderr=subprocess.PIPE, text=True)
+    reader.stdin.close()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_one_line(capsys, monkeypatch):
+    """Wherever it is noticed, also where nobody thought of it."""
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "/some/file")
+
+    monkeypatch.setattr("truedraft.cli.plan._print", full)
+    assert main(["plan", "--alpha", "0.5"]) == 2
+    assert capsys.readouterr().err == "truedraft: No space left on device (/some/file)\n"
 
 
 @pytest.mark.parametrize("command", app().registered_commands, ids=lambda command: command.name)

@@ -1,17 +1,20 @@
 """`truedraft bench` as a person uses it, on a tiny model: grids, files, resuming, transformers beside it, mistakes."""
 
 import json
+import sys
 
 import pytest
 
 from tests.bench.test_endpoint import engine  # noqa: F401
 from tests.folders import folder
-from truedraft.bench.arms import Order
+from truedraft.bench.arms import Order, write
 from truedraft.bench.grid import PLAIN, Setting
+from truedraft.bench.runs import _together
 from truedraft.build import load
 from truedraft.cli import main
 from truedraft.cli.measuring import Fleet, extras_of
 from truedraft.drafters.ngram import NgramDrafter
+from truedraft.errors import OutOfMemoryError
 from truedraft.planning.profile import PassTime, Profile
 
 
@@ -64,6 +67,36 @@ def test_results_of_something_else_are_not_taken_for_these(capsys, path, task, t
     mine.write_text('{"prompt": "abcabc"}\n{"prompt": "abba"}\n')
     code, said = bench(capsys, path, str(mine), tmp_path / "out", "-d", "ngram")
     assert code == 2 and "other settings" in said
+
+
+def test_mistakes_are_told_before_anything_is_run(capsys, path, task, tmp_path, monkeypatch):
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"prompt": "abc" * 200}) + "\n")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for arguments, word in (
+        ([str(long)], "--prompt-tokens"),
+        ([task, "--temperatures", "0,-1"], "temperatures has -1"),
+        ([task, "--plots"], "truedraft[plots]"),
+    ):
+        code, said = bench(capsys, path, arguments[0], tmp_path / "out", "-d", "ngram", *arguments[1:])
+        assert code == 2 and word in said and said.count("\n") == 1
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_plan_heeds_what_drafts_cannot_shorten(capsys):
+    assert main(["plan", "--alpha", "0.7", "--overhead", "0.95", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["advice"] == "overhead-too-large"
+    assert main(["plan", "--alpha", "0.7", "--cost", "inf"]) == 2 and "finite" in capsys.readouterr().err
+
+
+def test_a_plan_heeds_all_that_it_is_given(capsys, path, task, tmp_path):
+    Profile((PassTime(16, 1, 1, 1.0), PassTime(16, 1, 5, 1.1))).save(tmp_path / "p.json")
+    assert bench(capsys, path, task, tmp_path / "out", "-d", "ngram")[0] == 0
+    measured = ["plan", "--profile", str(tmp_path / "p.json"), "--bench", str(tmp_path / "out")]
+    for given in (["--alpha", "0.5"], ["--cost", "0.2"], ["--batch", "4"], ["--overhead", "0.1"], ["-k", "2"]):
+        assert main([*measured, *given]) == 2 and "not heeded" in capsys.readouterr().err
+    for given in (["--task", "copy"], ["--temperature", "0.6"]):
+        assert main(["plan", "--alpha", "0.5", *given]) == 2 and "--bench" in capsys.readouterr().err
 
 
 def test_two_tasks_of_one_name_are_refused(capsys, path, task, tmp_path):
@@ -192,8 +225,36 @@ def test_every_arm_reads_its_prompts_itself(path, monkeypatch):
     order = Order((tuple(range(40, 80)),), (0,), tokens=2)
     for setting in (PLAIN, Setting("ngram", 4)):
         read.clear()
-        fleet.arm(setting).write(order)
+        write(fleet.arm(setting), order)
         assert sum(read) >= 40
+
+
+def test_arms_share_weights_and_nothing_else(path):
+    """Lengths of a small model, which is read once; all write at the same time."""
+    plain = load(path, drafter="none")
+    fleet = Fleet(plain, extras_of(path, None))
+    arms = [fleet.arm(setting) for setting in (PLAIN, Setting("model", 2), Setting("model", 4))]
+    targets = [arm.model.decoder.target.model for arm in arms]
+    small = [arm.model.decoder.drafter._model for arm in arms[1:]]
+    assert len({id(target.model) for target in targets}) == len({id(each.model) for each in small}) == 1
+    order = Order((tuple(range(40, 80)),), (0,), tokens=12, fixed_length=True)
+    alone = [write(arm, order) for arm in arms]
+    together = _together(arms, order)
+    assert [together[arm.name].ids for arm in arms] == [sample.ids for sample in alone]
+    assert [together[arm.name].counts for arm in arms] == [sample.counts for sample in alone]
+    assert all(cache.held == 0 for cache in (*targets, *small)), "nothing is held of what is over"
+
+
+def test_room_that_others_may_grow_into_is_not_given_twice(path):
+    plain = load(path, drafter="none")
+    fleet = Fleet(plain, extras_of(None, None))
+    first, second = (fleet.arm(setting).model.decoder.target for setting in (PLAIN, Setting("ngram", 4)))
+    before = fleet._left(plain.decoder.target.model.device)
+    first.require(4, 4096)
+    held = first.model.held
+    assert held > 0 and fleet._left(plain.decoder.target.model.device) <= before - held // 2
+    with pytest.raises(OutOfMemoryError):
+        second.require(2 * before // held * 4, 4096)
 
 
 @pytest.mark.parametrize("drafter", ["suffix", "recycle", "merge"])

@@ -101,6 +101,21 @@ def test_engines_with_another_metric_or_none(engine):
     assert counts_between({}, {"vllm:spec_decode_num_drafts_total": {"": 0.0}}) is None
 
 
+def test_drafts_of_unlike_lengths_are_counted_as_they_were():
+    """100 drafts with 149 tokens: not one each, or more would be accepted than drafted."""
+    name = "vllm:spec_decode_num_"
+    places = {f'position="{place}"': hits for place, hits in enumerate((80.0, 45.0))}
+    counts = counts_between(
+        {},
+        {
+            f"{name}drafts_total": {"": 100.0},
+            f"{name}draft_tokens_total": {"": 149.0},
+            f"{name}accepted_tokens_per_pos_total": places,
+        },
+    )
+    assert counts.drafted_per_round == 1.49 and counts.acceptance_rate == 125 / 149
+
+
 @pytest.mark.parametrize("reply", [b"SSH-2.0\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\ndata: {", b""])
 def test_whoever_does_not_speak_http_is_named(reply):
     """Another service's port, an engine that dies in the middle of a text."""

@@ -11,7 +11,9 @@ from tests.folders import folder
 from truedraft.bench.findings import break_even, findings
 from truedraft.bench.grid import Load
 from truedraft.bench.report import Report, read_cells
+from truedraft.bench.tasks import read_prompts
 from truedraft.cli import main
+from truedraft.cli.experiment import _told
 from truedraft.planning.profile import PassTime, Profile
 
 
@@ -19,6 +21,12 @@ def test_the_gain_ends_where_the_line_falls_through_one():
     assert break_even([(1.0, 2.0), (4.0, 1.5), (16.0, 0.5)]) == pytest.approx(8.0)
     assert break_even([(1.0, 2.0), (4.0, 1.5)]) is None
     assert break_even([(1.0, 0.9), (4.0, 0.5)]) == 1.0
+
+
+def test_the_full_experiment_has_two_hundred_prompts_a_load():
+    for name in ("copy", "free"):
+        rows = read_prompts(name)
+        assert len({row.text for row in rows}) == len({row.id for row in rows}) == 200
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +78,10 @@ def test_the_command_runs_it_all(tmp_path, capsys):
         for arm in ("none", "ngram k=5")
     }
     text = page.read_text()
-    assert "--batches 1,2 --temperatures 0,0.6" in text
+    assert "--batches 1,2 --temperatures 0,0.6 --repeats 1\n" in text
     assert "without eagle3" in text and "scaled down: 2 prompts a load, 200 in the full experiment" in text
     assert all((page.parent / picture).exists() for picture in re.findall(r"\]\((pictures/[^)]+)\)", text))
+    assert _told(copy="my file.jsonl", free="", head=None) == " --copy 'my file.jsonl'"
     capsys.readouterr()
     assert main(["experiment", "copy-vs-free", "-m", path, *small]) == 0, "resumed, with the profile of before"
     assert main(["experiment", "tea-tasting", "-m", path]) == 2

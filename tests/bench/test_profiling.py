@@ -9,7 +9,7 @@ from truedraft.bench.machine import model_size
 from truedraft.bench.profiling import Grid, draft_costs, pass_times
 from truedraft.build import load, redraft
 from truedraft.cli import main
-from truedraft.errors import ParameterError
+from truedraft.errors import ParameterError, UnsupportedModelError
 from truedraft.planning.profile import Profile
 from truedraft.request import Facts
 from truedraft.toy import TabularTarget, random_language
@@ -64,7 +64,7 @@ def test_a_median_forgives_one_slow_pass():
         return inner(sessions, trees, taps)
 
     object.__setattr__(target, "score", score)
-    times = pass_times(target, FACTS, Grid((8,), (1,), (1,), repeats=5), clock=clock)
+    times = pass_times(target, FACTS, Grid((8,), (1,), (1, 2), repeats=5), clock=clock)
     assert times[0].seconds == pytest.approx(1.0)
 
 
@@ -73,8 +73,17 @@ def test_impossible_grids_are_named():
         Grid(widths=(0,))
     with pytest.raises(ParameterError, match="repeats"):
         Grid(repeats=0)
+    with pytest.raises(ParameterError, match="a wider pass"):
+        Grid(widths=(1,))
     with pytest.raises(ParameterError, match="shorter contexts"):
         pass_times(Costed(1), Facts(4, context_length=20), Grid((16,), (1,), (8,)))
+
+
+def test_every_batch_has_plain_passes_and_wider_ones():
+    """One point alone would say that drafts are free, and a first one that is wide that plain decoding is dear."""
+    grid = Grid(widths=(5, 9), tokens=64)
+    assert grid.points(1) == [1, 5, 9] and grid.points(8) == [1, 5]
+    assert grid.points(60) == grid.points(200) == [1, 5], "wider than the most that was asked for, if need be"
 
 
 NAMES = ("auto", "float16", "bfloat16", "int8", "int4")
@@ -105,12 +114,18 @@ def test_the_size_of_a_model_is_that_of_its_configuration(path):
 
 
 def test_rounded_weights_count_with_the_bytes_that_they_have_left(path):
-    sizes = {name: model_size(load(path, drafter="none", weights=name).decoder.target.model.model) for name in NAMES}
-    read = {name: size.parameters * size.bytes_per_parameter for name, size in sizes.items()}
+    read = {}
+    for name in NAMES:
+        try:
+            size = model_size(load(path, drafter="none", weights=name).decoder.target.model.model)
+        except UnsupportedModelError:  # bfloat16 needs a processor that multiplies so
+            continue
+        read[name] = size.parameters * size.bytes_per_parameter
     layers = 3 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
-    assert read["float16"] < read["bfloat16"], "it rounds the head as well"
-    assert read["auto"] - read["bfloat16"] == pytest.approx(2 * layers)
-    assert read["int4"] < read["int8"] < read["bfloat16"]
+    halves = read["auto"] - 2 * layers
+    assert read["float16"] < halves, "it rounds the head as well"
+    assert read.get("bfloat16", halves) == pytest.approx(halves)
+    assert read["int4"] < read["int8"] < halves
 
 
 def test_redraft_shares_the_target_and_checks_names(path):

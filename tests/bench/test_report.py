@@ -141,7 +141,7 @@ def test_png_files_where_they_can_be_drawn(tmp_path):
 
 
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(ParameterError, match=r"truedraft\[plots\]"):
         write_png(Chart("t", "x", "y", ()), tmp_path / "a.png")
 

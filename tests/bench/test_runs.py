@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.bench.toys import PROMPTS, Clock, model, oracle
-from truedraft.bench.arms import Arm, ModelArm, Order, Sample, each_of
+from truedraft.bench.arms import Arm, AtOnce, ModelArm, Order, Sample, each_of, write
 from truedraft.bench.grid import PLAIN, Load, Setting, settings_of
-from truedraft.bench.runs import Journal, differs_at, run_units, units_of
+from truedraft.bench.runs import Journal, differs_at, in_turn, run_units, units_of
 from truedraft.bench.summary import Cell, cells_of, csv_of, mismatches
 from truedraft.core import Shape
-from truedraft.errors import ParameterError
+from truedraft.errors import OutOfMemoryError, ParameterError
 
 ORDER = Order((), (), tokens=20)
 ALONE = (Load("toy"),)
@@ -38,10 +38,10 @@ def test_an_arm_times_reading_and_decoding_apart():
     plain, fast = arms(clock)
     assert isinstance(plain, Arm)
     order = replace(ORDER, prompts=PROMPTS[:1], seeds=(0,))
-    slow = plain.write(order)
+    slow = write(plain, order)
     assert (slow.tokens, slow.seconds, slow.first) == (20, 25.0, 6.0)
     assert (slow.decoded, slow.decoding, slow.rounds) == (19, 19.0, 19)
-    sample = fast.write(order)
+    sample = write(fast, order)
     assert sample.ids == slow.ids
     assert (sample.tokens, sample.seconds, sample.first) == (20, 9.0, 6.0)  # four rounds of five tokens
     assert (sample.decoded, sample.decoding) == (15, 3.0)
@@ -52,7 +52,7 @@ def test_only_rounds_of_the_full_batch_are_decoding():
     clock = Clock()
     _, fast = arms(clock)
     uneven = replace(ORDER, prompts=(PROMPTS[0], (1, 2)), seeds=(0, 1))  # the oracle does not know the second text
-    sample = fast.write(uneven)
+    sample = write(fast, uneven)
     assert sample.rounds == 3, "after four rounds the first text is over, and the first round reads prompts"
     assert sample.decoded == 3 * (5 + 1) and sample.decoding == 3.0
     assert [counts.rounds for counts in sample.counts] == [4, 20]
@@ -105,6 +105,27 @@ def test_a_text_that_one_bet_ends_is_compared_whole(tmp_path):
     assert fast.total_speedup == pytest.approx(25 / 9)
 
 
+def test_a_batch_whose_rounds_nobody_saw_is_compared_whole(tmp_path):
+    """Texts of 4 and 20 tokens: in most rounds one text is left, and what an engine decoded holds them.
+
+    An engine exactly as quick as plain decoding is as quick.
+    """
+
+    class Engine(AtOnce):
+        name, comparable = "engine", False
+
+        def write(self, order):
+            return Sample(None, 24, 25.0, 6.0, 22, 19.0)
+
+    plain, _ = arms()
+    uneven = [dict(line) for line in lines_of([plain, Engine()], tmp_path, loads=[Load("toy", 2)])]
+    for line in uneven:
+        if line["arm"] == "none":
+            line |= {"tokens": 24, "seconds": 25.0, "first": 6.0, "decoded": 2 * 3, "decoding": 3.0}
+    cell = cells_of(uneven)[1]
+    assert cell.speedup.median == cell.total_speedup == pytest.approx(1.0)
+
+
 def test_a_later_token_takes_what_it_takes_in_its_own_text():
     """Ten and a hundred tokens at a second each: whoever is done early does not wait for the last."""
     assert each_of([(10, 1.0, 10.0), (100, 1.0, 100.0)]) == pytest.approx(1.0)
@@ -142,7 +163,97 @@ def test_arms_take_turns_and_warm_up_first(tmp_path):
     for _ in run_units(units, lambda load: arms(), journal, told=said.append):
         pass
     names = [text.split(": ")[1] for text in said]
-    assert names == ["none, warming up", "script k=4, warming up", "none", "script k=4", "script k=4", "none"]
+    assert names == ["none, warming up", "script k=4, warming up", *["2 arms in turns"] * 2]
+    assert [arm.name for arm in in_turn(arms(), 1)] == ["script k=4", "none"]
+
+
+def test_a_machine_that_slows_down_does_so_for_all_arms(tmp_path):
+    """Ever slower, or twice as slow for some while: who had the quick seconds would look better than it is."""
+    clock = Clock()
+    both = arms(clock)
+    for arm in both:
+        target = arm.model.decoder.target
+        inner = target.score
+
+        def score(sessions, trees, taps, inner=inner):
+            before = clock.now
+            scores = inner(sessions, trees, taps)
+            clock.now = before + (clock.now - before) * (1.0 + before / 40 + (30 < before < 60))
+            return scores
+
+        object.__setattr__(target, "score", score)
+    cell = cells_of(lines_of(both, tmp_path))[1]
+    assert cell.total_speedup == pytest.approx(5.0, rel=0.1) and cell.speedup.median == pytest.approx(5.0, rel=0.1)
+
+
+def test_whoever_is_least_far_goes_next(tmp_path):
+    """Both arms stand within a round of one another at any time, however unlike their rounds are."""
+    turns = []
+
+    class Seen(ModelArm):
+        def begin(self, order):
+            writing = super().begin(order)
+            while True:
+                try:
+                    share = next(writing)
+                except StopIteration as end:
+                    return end.value
+                turns.append((self.name, share))
+                yield share
+
+    lines_of([Seen(arm.name, arm.model, clock=arm.clock) for arm in arms()], tmp_path, prompts=PROMPTS[:1])
+    here = dict.fromkeys(("none", "script k=4"), 0.0)
+    for name, share in turns[-26:]:
+        here[name] = share
+        assert abs(here["none"] - here["script k=4"]) <= 5 / 20 + 1e-9
+    assert set(here.values()) == {1.0}
+
+
+def test_arms_that_do_not_fit_at_once_write_one_after_another(tmp_path):
+    taken, said = [], []
+
+    class Small(ModelArm):
+        """There is room for one."""
+
+        def begin(self, order):
+            if taken:
+                raise OutOfMemoryError("no room")
+            taken.append(self.name)
+            try:
+                return (yield from super().begin(order))
+            finally:
+                taken.remove(self.name)
+
+    journal = Journal(tmp_path / "journal.jsonl", {})
+    small = [Small(arm.name, arm.model, clock=arm.clock) for arm in arms()]
+    list(run_units(units_of({"toy": PROMPTS}, ALONE, ORDER, repeats=1), lambda _: small, journal, told=said.append))
+    assert not taken and cells_of(journal.lines)[1].speedup.median == 5.0
+    assert said[2:5] == ["toy, batch 1, T = 0: 2 arms in turns", *(f"toy, batch 1, T = 0: {arm.name}" for arm in small)]
+
+
+def test_arms_are_tidied_up_whatever_happens(tmp_path):
+    """Ctrl-C in the middle of a unit: every arm has let go of its texts."""
+    tidied = []
+    clock = Clock()
+    plain, fast = arms(clock)
+    both = [
+        ModelArm(arm.name, arm.model, clock=clock, tidy=lambda arm=arm: tidied.append(arm.name))
+        for arm in (plain, fast)
+    ]
+    drafter = fast.model.decoder.drafter
+
+    def propose(sessions, shapes):
+        raise KeyboardInterrupt
+
+    journal = Journal(tmp_path / "journal.jsonl", {})
+    units = units_of({"toy": PROMPTS}, ALONE, ORDER, repeats=1)
+    run = run_units(units, lambda _: both, journal, told=lambda text: None)
+    next(run)
+    tidied.clear()
+    object.__setattr__(drafter, "propose", propose)
+    with pytest.raises(KeyboardInterrupt):
+        next(run)
+    assert sorted(tidied) == sorted([plain.name, fast.name] * 2)
 
 
 def test_batches_are_filled_by_going_round():
@@ -152,7 +263,7 @@ def test_batches_are_filled_by_going_round():
     assert units[0].order.seeds != units[2].order.seeds, "another repetition draws anew"
 
 
-class Wrong:
+class Wrong(AtOnce):
     """An arm that writes something else."""
 
     name, comparable = "wrong", True
@@ -161,7 +272,7 @@ class Wrong:
         self._inner = inner
 
     def write(self, order):
-        sample = self._inner.write(order)
+        sample = write(self._inner, order)
         return replace(sample, ids=tuple((*ids[:3], ids[3] ^ 1, *ids[4:]) for ids in sample.ids))
 
 
@@ -200,7 +311,7 @@ def test_a_run_is_resumed_where_it_stopped(tmp_path):
     journal = Journal(file, {"a": 1})
     assert len(journal.lines) == 4
     assert len(list(run_units(units, lambda load: arms(), journal, told=said.append))) == 4
-    assert len(journal.lines) == 8 and sum("warming" not in text for text in said) == 4
+    assert len(journal.lines) == 8 and sum("warming" not in text for text in said) == 2
     again = Journal(file, {"a": 1})
     assert again.lines == journal.lines and all(again.has(unit, arms()) for unit in units)
     with pytest.raises(ParameterError, match="other settings"):
@@ -215,6 +326,14 @@ def test_fixed_lengths_forbid_ends():
     assert replace(ORDER, seeds=(3,), temperature=0.5).parameters(0).min_new_tokens == 0
 
 
+def test_impossible_loads_are_named():
+    for temperature in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ParameterError, match="temperatures has"):
+            Load("toy", 1, temperature)
+    with pytest.raises(ParameterError, match="batches has 0"):
+        Load("toy", 0)
+
+
 def test_grids_hold_plain_decoding_once():
     settings = settings_of(["ngram", "none"], draft_tokens=[2, 4], trees=["3x2"], rules=["auto", "token"])
     assert settings[0] == PLAIN and settings.count(PLAIN) == 1 and len(settings) == 1 + 3 * 2
@@ -225,7 +344,7 @@ def test_grids_hold_plain_decoding_once():
 
 
 def test_arms_without_rounds_are_cells_too(tmp_path):
-    class Blind:
+    class Blind(AtOnce):
         name, comparable = "engine", False
 
         def write(self, order):

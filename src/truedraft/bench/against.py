@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from truedraft.bench.arms import Order, Sample
+from truedraft.bench.arms import AtOnce, Order, Sample
 from truedraft.errors import ParameterError
 
 __all__ = ["TransformersArm", "transformers_arms"]
 
 
 @dataclass(frozen=True)
-class TransformersArm:
+class TransformersArm(AtOnce):
     """`generate` of a transformers model. options: what makes it speculate; it then takes one text at a time."""
 
     name: str
@@ -57,6 +57,7 @@ class TransformersArm:
             max_new_tokens=order.tokens,
             min_new_tokens=order.tokens if order.fixed_length else None,
             pad_token_id=0,
+            repetition_penalty=1.0,  # whatever the model's own settings are: the other arms know none
             stopping_criteria=[watch],
             **sampling,
             **self.options,

@@ -1,19 +1,24 @@
-"""One way to write texts, timed: the same prompts in, token ids and times out, whoever writes them."""
+"""One way to write texts, timed: the same prompts in, token ids and times out, whoever writes them.
+
+Arms that are compared write at the same time and take turns, so that what a machine does to one it does to all; a clock
+runs for an arm only while it has its turn.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from truedraft.core import Round, Session, Timings
 from truedraft.model import Model
 from truedraft.planning.counts import Counts
 from truedraft.request import Parameters, make_session
 
-__all__ = ["Arm", "ModelArm", "Order", "Sample", "each_of"]
+__all__ = ["Arm", "AtOnce", "ModelArm", "Order", "Sample", "Writing", "each_of", "write"]
 
 Ids = tuple[int, ...]
 
@@ -69,6 +74,10 @@ def each_of(texts: Sequence[tuple[int, float, float]]) -> float | None:
     return statistics.mean(found) if found else None
 
 
+Writing: TypeAlias = Generator[float, None, Sample]
+"""An order being written. The first turn makes ready and is not timed; each yields the share that is written so far."""
+
+
 @runtime_checkable
 class Arm(Protocol):
     """A way to write texts."""
@@ -83,59 +92,100 @@ class Arm(Protocol):
         """Whether greedy ids must be those of plain decoding."""
         ...
 
-    def write(self, order: Order) -> Sample:
-        """Write the texts of an order."""
+    def begin(self, order: Order) -> Writing:
+        """Write the texts of an order, turn by turn. Raises `OutOfMemoryError` where they do not fit."""
         ...
+
+
+def write(arm: Arm, order: Order) -> Sample:
+    """All turns of an arm, one right after another."""
+    writing = arm.begin(order)
+    while True:
+        try:
+            next(writing)
+        except StopIteration as end:
+            found: Sample = end.value
+            return found
+
+
+class AtOnce:
+    """An arm whose rounds nobody sees: its second turn writes everything."""
+
+    def begin(self, order: Order) -> Writing:
+        """Write the texts of an order."""
+        yield 0.0
+        return self.write(order)
+
+    def write(self, order: Order) -> Sample:
+        """All texts."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ModelArm:
-    """A model of this package. before: done before the clock starts, such as forgetting what earlier texts left."""
+    """A model of this package. tidy: done before and after, such as forgetting what texts left that are over."""
 
     name: str
     model: Model
     comparable: bool = True
-    before: Callable[[], None] | None = field(default=None, repr=False)
+    tidy: Callable[[], None] = field(default=lambda: None, repr=False)
     clock: Callable[[], float] = field(default=perf_counter, repr=False)
 
-    def write(self, order: Order) -> Sample:
-        """All texts as one batch, round by round."""
+    def begin(self, order: Order) -> Writing:
+        """All texts as one batch; a turn is a round."""
         facts, decoder = self.model.facts, self.model.decoder
         sessions = [make_session(list(ids), order.parameters(place), facts) for place, ids in enumerate(order.prompts)]
         longest = max(len(session.tokens) + session.ending.room for session in sessions)
-        decoder.target.require(len(sessions), longest)
-        if self.before is not None:
-            self.before()
-        log = _Log(self.clock, len(sessions))
-        for step in decoder.run(sessions, batch=len(sessions)):
-            log.note(step)
+        self.tidy()
+        log = _Log(len(sessions))
+        try:
+            decoder.target.require(len(sessions), longest)
+            yield 0.0
+            with closing(decoder.run(sessions, batch=len(sessions))) as steps:
+                for step, seconds in _timed(steps, self.clock):
+                    log.note(step, seconds)
+                    yield sum(len(session.output) for session in sessions) / (order.tokens * len(sessions))
+        finally:
+            self.tidy()
         return log.sample(sessions)
+
+
+_Step: TypeAlias = list[tuple[Session, Round]]
+
+
+def _timed(steps: Iterator[_Step], clock: Callable[[], float]) -> Iterator[tuple[_Step, float]]:
+    """Each step with the seconds that it took; what happens between steps is not in them."""
+    while True:
+        start = clock()
+        step = next(steps, None)
+        if step is None:
+            return
+        yield step, clock() - start
 
 
 class _Log:
     """The rounds of one run, as they come."""
 
-    def __init__(self, clock: Callable[[], float], batch: int) -> None:
-        self._clock, self._batch = clock, batch
-        self._start = self._last = clock()
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._seconds = 0.0
         self._first: dict[Session, float] = {}
         self._end: dict[Session, float] = {}
         self._rounds: dict[Session, list[Round]] = {}
         self._decoded, self._decoding, self._steps = 0, 0.0, 0
         self._parts = Timings()
 
-    def note(self, step: list[tuple[Session, Round]]) -> None:
-        now = self._clock()
+    def note(self, step: _Step, seconds: float) -> None:
+        self._seconds += seconds
         for session, record in step:
-            self._first.setdefault(session, now - self._start)
-            self._end[session] = now - self._start
+            self._first.setdefault(session, self._seconds)
+            self._end[session] = self._seconds
             self._rounds.setdefault(session, []).append(record)
         if len(step) == self._batch and not any(record.index == 0 for _, record in step):
             self._decoded += sum(record.emitted for _, record in step)
-            self._decoding += now - self._last
+            self._decoding += seconds
             self._parts += step[0][1].timings
             self._steps += 1
-        self._last = now
 
     def sample(self, sessions: Sequence[Session]) -> Sample:
         parts: dict[str, Any] = {
@@ -147,7 +197,7 @@ class _Log:
         return Sample(
             ids=tuple(tuple(session.output) for session in sessions),
             tokens=sum(len(session.output) for session in sessions),
-            seconds=self._last - self._start,
+            seconds=self._seconds,
             first=statistics.mean(self._first.values()),
             decoded=self._decoded,
             decoding=self._decoding,

@@ -9,12 +9,13 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from truedraft.errors import ParameterError
 
-__all__ = ["Chart", "Series", "svg", "write_png"]
+__all__ = ["Chart", "Series", "require_png", "svg", "write_png"]
 
 Point = tuple[float, float]
 
@@ -167,12 +168,17 @@ def _legend(chart: Chart) -> str:
     return f'<p class="legend">{"".join(entries)}</p>'
 
 
+def require_png() -> None:
+    """Raise `ParameterError` without Matplotlib: asked before a long run, not after it."""
+    if find_spec("matplotlib") is None:
+        raise ParameterError("PNG files need Matplotlib: install truedraft[plots], or leave them out")
+
+
 def write_png(chart: Chart, path: Path) -> None:
     """The chart as a PNG file. Raises `ParameterError` without Matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ParameterError("PNG files need Matplotlib: install truedraft[plots], or leave them out") from None
+    require_png()
+    from matplotlib.figure import Figure
+
     figure: Any = Figure(figsize=(6.4, 3.8), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for number, series in enumerate(chart.series):

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 from urllib.request import Request, urlopen
 
-from truedraft.bench.arms import Order, Sample, each_of
+from truedraft.bench.arms import AtOnce, Order, Sample, each_of
 from truedraft.errors import ParameterError
 from truedraft.planning.counts import Counts
 
@@ -31,7 +31,7 @@ _POSITION = re.compile(r'position="(\d+)"')
 
 
 @dataclass(frozen=True)
-class EndpointArm:
+class EndpointArm(AtOnce):
     """An engine at a base address such as http://127.0.0.1:8000. Prompts are sent as token ids to its completions."""
 
     address: str
@@ -142,19 +142,19 @@ def metrics_of(address: str) -> Metrics:
 def counts_between(before: Metrics, after: Metrics) -> Counts | None:
     """The rounds between two readings as counts; None where the engine publishes no speculation metrics.
 
-    Drafted tokens of vLLM are known in all only, and spread evenly over its drafts. Of SGLang only the mean acceptance
-    length is known: these are the counts of a thousand rounds with that mean.
+    Drafted tokens of vLLM are known in all only, and spread over its drafts as evenly as whole tokens can be. Of SGLang
+    only the mean acceptance length is known: these are the counts of a thousand rounds with that mean.
     """
     drafts = _grown("vllm:spec_decode_num_drafts_total", before, after)
     if drafts:
         by_position = _by_position(before, after)
-        drafted = round(_grown("vllm:spec_decode_num_draft_tokens_total", before, after) / drafts)
+        drafted = round(_grown("vllm:spec_decode_num_draft_tokens_total", before, after))
         return _counts(round(drafts), drafted, [round(hits) for hits in by_position])
     lengths = after.get("sglang:spec_accept_length", {})
     if lengths:
         accepted = max(lengths.values()) - 1.0
         whole = int(accepted)
-        return _counts(1000, whole + 1, [1000] * whole + [round(1000 * (accepted - whole))])
+        return _counts(1000, 1000 * (whole + 1), [1000] * whole + [round(1000 * (accepted - whole))])
     return None
 
 
@@ -175,7 +175,9 @@ def _by_position(before: Metrics, after: Metrics) -> list[float]:
 
 
 def _counts(rounds: int, drafted: int, hits: Sequence[int]) -> Counts:
-    """Counts of chains from how many rounds accepted every position."""
+    """Counts of chains from how many rounds accepted every position, and the tokens that all rounds drafted."""
+    each, longer = divmod(drafted, rounds)
     levels = [rounds, *hits, 0]
     accepted = tuple(here - beyond for here, beyond in pairwise(levels))
-    return Counts((0,) * drafted + (rounds,), accepted, (rounds, *hits[:-1]), tuple(hits))
+    by_length = (0,) * each + (rounds - longer,) + ((longer,) if longer else ())
+    return Counts(by_length, accepted, (rounds, *hits[:-1]), tuple(hits))

@@ -147,8 +147,8 @@ def _ends(report: Report) -> list[str]:
             if item.cell is cell
         ]
         ends = [
-            _batch(break_even([(float(cell.batch), cell.total_speedup) for cell in cells]), cells[-1].batch),
-            _batch(break_even(foreseen), cells[-1].batch) if foreseen else "",
+            _end([(float(cell.batch), cell.total_speedup) for cell in cells]),
+            _end(foreseen) if foreseen else "",
             _roofline(report, cells[0]),
         ]
         load = f"{task}, {'greedy' if temperature == 0 else f'T = {temperature:g}'}"
@@ -156,8 +156,12 @@ def _ends(report: Report) -> list[str]:
     return rows
 
 
-def _batch(value: float | None, last: int) -> str:
-    return f"beyond {last}" if value is None else f"{value:.0f}" if value > 1 else "1: it never gains"
+def _end(points: Sequence[tuple[float, float]]) -> str:
+    """Where the gain ends, of speedups by batch."""
+    value = break_even(points)
+    if points[0][1] <= 1.0:
+        return f"{points[0][0]:.0f}: it never gains"
+    return f"beyond {points[-1][0]:.0f}" if value is None else f"{value:.0f}"
 
 
 def _roofline(report: Report, cell: Cell) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -39,6 +40,12 @@ class Load:
     task: str
     batch: int = 1
     temperature: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ParameterError(f"batches has {self.batch}: expected at least 1")
+        if not 0 <= self.temperature < math.inf:
+            raise ParameterError(f"temperatures has {self.temperature}: expected at least 0, 0 for greedy")
 
     def __str__(self) -> str:
         return f"{self.task}, batch {self.batch}, T = {self.temperature:g}"

@@ -39,13 +39,16 @@ class Grid:
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ParameterError(f"{name} is {values}: expected positive numbers")
+        if max(self.widths) == 1:
+            raise ParameterError("widths is (1,): expected a wider pass too, for what drafts cost")
         if self.repeats < 1:
             raise ParameterError(f"repeats is {self.repeats}: expected at least 1")
 
     def points(self, batch: int) -> list[int]:
-        """The widths at a batch size: all that fit, and at least two."""
-        widths = sorted(self.widths)
-        return [width for width in widths if batch * width <= self.tokens] or widths[:2]
+        """The widths at a batch size: one, plain decoding's, and all that fit, and at least one more."""
+        widths = sorted({1, *self.widths})
+        fitting = [width for width in widths if batch * width <= self.tokens]
+        return fitting if len(fitting) > 1 else widths[:2]
 
 
 def pass_times(

@@ -1,20 +1,22 @@
 """Running a grid: arms take turns on the same prompts, a line of results is written at once, and a run can be resumed.
 
-A unit is one batch of prompts under one load in one repetition; all its arms run right after one another, in an order
-that rotates from unit to unit, so that every ratio is taken within a unit. This file refuses to know models.
+A unit is one batch of prompts under one load in one repetition, and every ratio is taken within a unit. Its arms write
+at the same time: whoever is least far has the next turn, so that all are at the same place of their texts while a
+machine is quick or slow. This file refuses to know models.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from truedraft.bench.arms import Arm, Ids, Order, Sample
+from truedraft.bench.arms import Arm, Ids, Order, Sample, write
 from truedraft.bench.grid import Load
-from truedraft.errors import ParameterError
+from truedraft.errors import OutOfMemoryError, ParameterError
 
 __all__ = ["Journal", "Unit", "differs_at", "in_turn", "run_units", "units_of"]
 
@@ -132,7 +134,7 @@ def run_units(
                 warm.add(unit.load)
                 for arm in here:
                     told(f"{unit.load}: {arm.name}, warming up")
-                    arm.write(replace(unit.order, tokens=min(_WARM_UP, unit.order.tokens)))
+                    write(arm, replace(unit.order, tokens=min(_WARM_UP, unit.order.tokens)))
             journal.add(_run(unit, here, place, told))
         yield unit
 
@@ -144,13 +146,34 @@ def in_turn(items: Sequence[T], turn: int) -> list[T]:
 
 
 def _run(unit: Unit, arms: Sequence[Arm], place: int, told: Callable[[str], None]) -> list[dict[str, Any]]:
-    """All arms of a unit in turns; the lines of the journal."""
-    samples: dict[str, Sample] = {}
-    for arm in in_turn(arms, place):
-        told(f"{unit.load}: {arm.name}")
-        samples[arm.name] = arm.write(unit.order)
+    """All arms of a unit; the lines of the journal."""
+    order = in_turn(arms, place)
+    told(f"{unit.load}: {len(arms)} arms in turns")
+    try:
+        samples = _together(order, unit.order)
+    except OutOfMemoryError:  # the texts of all at once are too many
+        samples = {}
+        for arm in order:
+            told(f"{unit.load}: {arm.name}")
+            samples[arm.name] = write(arm, unit.order)
     plain = samples[arms[0].name]
     return [_line(unit, arm, samples[arm.name], plain) for arm in arms]
+
+
+def _together(arms: Sequence[Arm], order: Order) -> dict[str, Sample]:
+    """What every arm writes by turns; of those that are equally far the first in the list goes on."""
+    with ExitStack() as stack:
+        writings = {arm.name: stack.enter_context(closing(arm.begin(order))) for arm in arms}
+        shares = {name: next(writing) for name, writing in writings.items()}
+        samples: dict[str, Sample] = {}
+        while shares:
+            name = min(shares, key=shares.__getitem__)
+            try:
+                shares[name] = next(writings[name])
+            except StopIteration as end:
+                samples[name] = end.value
+                del shares[name]
+        return samples
 
 
 def _line(unit: Unit, arm: Arm, sample: Sample, plain: Sample) -> dict[str, Any]:

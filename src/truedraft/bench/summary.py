@@ -190,8 +190,13 @@ def _basis(line: Line) -> Basis:
 
 
 def _bases(line: Line, plain: Line) -> tuple[Basis, Basis]:
-    """An arm's and plain decoding's, of the same kind: a text that one bet ends has no rounds to compare."""
-    if _decodes(line) and _decodes(plain):
+    """An arm's and plain decoding's, of the same kind: a text that one bet ends has no rounds to compare.
+
+    Nor has a batch whose rounds nobody saw: that of it which was decoded when some texts were over already is in what
+    is known, and not in rounds with the whole batch.
+    """
+    seen = line["batch"] == 1 or line["rounds"]
+    if seen and _decodes(line) and _decodes(plain):
         return _basis(line), _basis(plain)
     return _whole(line), _whole(plain)
 

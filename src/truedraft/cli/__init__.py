@@ -123,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     said = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app()(args=said, standalone_mode=False)
+        sys.stdout.flush()  # a reader that has left is noticed here, not at exit
         return code if isinstance(code, int) else 0
     except TruedraftError as error:
         print(f"truedraft: {error}", file=sys.stderr)
@@ -139,3 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has left; there is nobody to tell, and the interpreter must not try once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich saw it first
+            return 0
+        raise
+    except OSError as error:  # the disk, most likely
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"truedraft: {error.strerror or error}{place}", file=sys.stderr)
+        return 2

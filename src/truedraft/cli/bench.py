@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from truedraft.bench.against import TransformersArm, transformers_arms
 from truedraft.bench.arms import Arm, Order
+from truedraft.bench.charts import require_png
 from truedraft.bench.endpoint import EndpointArm, served_model
 from truedraft.bench.grid import Load, settings_of
 from truedraft.bench.machine import clock_of
@@ -26,6 +27,7 @@ from truedraft.cli.progress import RichProgress
 from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT, resolve
+from truedraft.outputs import require_folder
 from truedraft.planning.profile import Profile
 from truedraft.targets.torch_target import TorchTarget
 
@@ -93,6 +95,9 @@ def bench(
     for name, value in (("prompts", prompts), ("tokens", tokens), ("repeats", repeats)):
         if value < 1:
             raise ParameterError(f"{name} is {value}: expected at least 1")
+    require_folder("out", out)
+    if plots:
+        require_png()
     if against not in (None, "transformers"):
         raise ParameterError(f"against is {against!r}: expected transformers")
     settings = settings_of(
@@ -152,13 +157,16 @@ def bench(
         return [*own, *(arm for arm in theirs if not arm.options or load_.batch == 1), *others]
 
     run(texts, loads, arms, order, repeats=repeats, journal=journal, console=console)
-    report = Report(facts, journal.lines, warnings_of(texts, loads, order, repeats), known)
+    warnings = warnings_of(texts, loads, order, repeats)
+    if theirs and weights != "auto":
+        warnings.append(f"transformers multiplies by the weights as they are stored, not by {weights} ones")
+    report = Report(facts, journal.lines, warnings, known)
     report.write(out, plots=plots)
     if json_:
         print(json.dumps(report.to_json()))
     else:
         show(report, console)
-        console.print(f"report: {out / 'report.html'}")
+        console.print(f"report: {out / 'report.html'}", markup=False, soft_wrap=True)
     return 1 if report.mismatches else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from truedraft.bench.arms import Arm, Order
+from truedraft.bench.charts import require_png
 from truedraft.bench.findings import findings
 from truedraft.bench.forecast import drafter_of
 from truedraft.bench.grid import PLAIN, Load, Setting
@@ -99,7 +101,9 @@ def experiment(
     command = (
         f"truedraft experiment copy-vs-free -m {model} --prompts {prompts} --prompt-tokens {prompt_tokens} -n {tokens} "
         f"--batches {batches} --temperatures {temperatures} --repeats {repeats}"
-    )
+    ) + _told(copy="" if copy == "copy" else copy, free="" if free == "free" else free, head=head, threads=threads)
+    if exact is not None:
+        command += " --exact" if exact else " --no-exact"
     _write(report, page or out / "findings.md", out, {"command": command, "notes": notes})
     show(report, console)
     return 1 if report.mismatches else 0
@@ -136,10 +140,15 @@ def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out
     return found
 
 
+def _told(**options: Any) -> str:
+    """Options as they are typed, those that were given."""
+    return "".join(f" --{name} {shlex.quote(str(value))}" for name, value in options.items() if value)
+
+
 def _can_plot() -> bool:
     try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+        require_png()
+    except ParameterError:
         return False
     return True
 

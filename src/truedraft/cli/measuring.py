@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from truedraft.bench.runs import Journal, run_units, units_of
 from truedraft.bench.tasks import read_prompts
 from truedraft.bench.texts import ids_of
 from truedraft.build import parse_shape, redraft
+from truedraft.build.loading import Loaded
 from truedraft.build.policies import glance, policy_named
 from truedraft.cli.bars import Bar
 from truedraft.errors import ParameterError
@@ -31,6 +33,7 @@ from truedraft.planning.fixed import Fixed
 from truedraft.planning.profile import Profile
 from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
+from truedraft.targets.memory import available_memory
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
@@ -43,41 +46,69 @@ class Fleet:
     def __init__(self, plain: Model, extras: Mapping[str, Mapping[str, Any]], profile: Profile | None = None) -> None:
         self._plain, self._extras, self._profile = plain, extras, profile
         self._made: dict[tuple[str, str, str], Model] = {}
+        self._small: dict[str, Loaded] = {}
+        self._caches: list[CachedModel] = []
 
     def model(self, setting: Setting) -> Model:
         """The model of a setting; lengths of one drafter share it, since it keeps nothing of a text that is over."""
-        base = self._base(setting)
-        usual, target = base.decoder.policy, base.decoder.target
-        assert isinstance(usual, Fixed) and isinstance(target, TorchTarget)
+        return self._shaped(self._shared(setting), setting)
+
+    def arm(self, setting: Setting) -> ModelArm:
+        """The same as an arm, on a clock that waits for the device, and with rows of its own.
+
+        So an arm can write while others do, and finds nothing read that they have read.
+        """
+        own = _model_of(self._plain).fork(self._left)
+        clock, target = clock_of(own.device), TorchTarget(own)
+        plain = replace(self._plain, decoder=replace(self._plain.decoder, target=target))
+        base = self._redrafted(plain, setting) if setting.drafter in _WITH_ROWS else self._shared(setting)
+        model = self._shaped(base, setting)
+        caches = [own, *(part for part in vars(model.decoder.drafter).values() if isinstance(part, CachedModel))]
+        self._caches += caches
+
+        def forget() -> None:
+            """What is over is not there for the next text."""
+            for cache in caches:
+                cache.forget()
+
+        model = replace(model, decoder=replace(model.decoder, target=target, clock=clock))
+        return ModelArm(str(setting), model, tidy=forget, clock=clock)
+
+    def _shared(self, setting: Setting) -> Model:
+        key = setting.drafter, setting.rule, setting.tree
+        if key not in self._made:
+            self._made[key] = self._redrafted(self._plain, setting)
+        return self._made[key]
+
+    def _redrafted(self, plain: Model, setting: Setting) -> Model:
+        options = {"drafter": setting.drafter, "rule": setting.rule, "tree": setting.tree or None}
+        return redraft(plain, small=self._small, **options, **self._extras.get(setting.drafter, {}))
+
+    def _shaped(self, base: Model, setting: Setting) -> Model:
+        """A drafter's model with a setting's rule and policy."""
+        usual, target = base.decoder.policy, _model_of(base)
+        assert isinstance(usual, Fixed)
         shape = parse_shape(setting.draft_tokens, setting.tree or None) or usual.allowed
         name = setting.policy or "fixed"
         if name == "auto" and self._profile is None:
-            self._profile = glance(target.model, base.facts)
-        policy = policy_named(name, shape, target.model, base.facts, profile=self._profile)
+            self._profile = glance(target, base.facts)
+        policy = policy_named(name, shape, target, base.facts, profile=self._profile)
         return replace(base, decoder=replace(base.decoder, rule=rule_named(setting.rule), policy=policy))
 
-    def arm(self, setting: Setting) -> ModelArm:
-        """The same as an arm, on a clock that waits for the device."""
-        model = self.model(setting)
-        target = model.decoder.target
-        assert isinstance(target, TorchTarget)
-        clock = clock_of(target.model.device)
-        kept = [target.model, *(part for part in vars(model.decoder.drafter).values() if isinstance(part, CachedModel))]
+    def _left(self, device: torch.device) -> int:
+        """Bytes that a cache may still take: on a CPU what others hold may be memory that they have not grown into."""
+        untouched = sum(cache.held for cache in self._caches) if device.type == "cpu" else 0
+        return max(0, available_memory(device) - untouched)
 
-        def forget() -> None:
-            """What one arm has read must not be there for the next."""
-            for cache in kept:
-                cache.forget()
 
-        timed = replace(model, decoder=replace(model.decoder, clock=clock))
-        return ModelArm(str(setting), timed, before=forget, clock=clock)
+_WITH_ROWS = ("model", "layer-skip")
+"""Drafters that keep rows of a model, or read the target's: every arm needs its own."""
 
-    def _base(self, setting: Setting) -> Model:
-        key = setting.drafter, setting.rule, setting.tree
-        if key not in self._made:
-            options = {"drafter": setting.drafter, "rule": setting.rule, "tree": setting.tree or None}
-            self._made[key] = redraft(self._plain, **options, **self._extras.get(setting.drafter, {}))
-        return self._made[key]
+
+def _model_of(model: Model) -> CachedModel:
+    target = model.decoder.target
+    assert isinstance(target, TorchTarget)
+    return target.model
 
 
 def extras_of(draft_model: str | None, head: str | None) -> dict[str, dict[str, Any]]:
@@ -89,24 +120,26 @@ def extras_of(draft_model: str | None, head: str | None) -> dict[str, dict[str, 
 def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profile:
     """The profile of a target; models: it with each drafter by name, "none" among them."""
     plain = models["none"]
-    target = plain.decoder.target
-    assert isinstance(target, TorchTarget)
-    size = model_size(target.model.model)
+    target = _model_of(plain)
+    size = model_size(target.model)
     if told is not None:
         told("the machine")
-    machine = describe(target.model.device, target.model.dtype)
-    clock = clock_of(target.model.device)
-    passes = pass_times(target, plain.facts, grid, clock=clock, told=told)
+    machine = describe(target.device, target.dtype)
+    clock = clock_of(target.device)
+    passes = pass_times(plain.decoder.target, plain.facts, grid, clock=clock, told=told)
     prompts = [ids_of(plain.facts, row.text, most=min(grid.contexts)) for row in read_prompts("copy", limit=4)]
     batches = [batch for batch in grid.batches if batch in (1, 4, 16)] or [min(grid.batches)]
     drafting = draft_costs(models, prompts, batches=batches, clock=clock, told=told)
-    return Profile(passes, drafting, machine, {"name": plain.name, "ragged": target.model.ragged, **asdict(size)})
+    return Profile(passes, drafting, machine, {"name": plain.name, "ragged": target.ragged, **asdict(size)})
 
 
 def prompts_of(
     facts: Facts, tasks: Sequence[str], *, count: int, category: str | None = None, most: int | None = None
 ) -> dict[str, list[Ids]]:
-    """The first prompts of every task, as ids: of a shipped name, a file, or one of its categories, FILE:qa."""
+    """The first prompts of every task, as ids: of a shipped name, a file, or one of its categories, FILE:qa.
+
+    Raises `ParameterError` for what cannot be read, and for a prompt that leaves the model no room.
+    """
     found = {}
     for task in tasks:
         source, _, own = task.rpartition(":")
@@ -117,6 +150,12 @@ def prompts_of(
         if name in found:
             raise ParameterError(f"two tasks are named {name!r}: rename one of the files")
         found[name] = [ids_of(facts, row.text, most=most) for row in rows]
+        longest = max(map(len, found[name]))
+        if facts.context_length is not None and longest >= facts.context_length:
+            raise ParameterError(
+                f"a prompt of {name} has {longest} tokens, and the model's context {facts.context_length}: take "
+                "--prompt-tokens to cut longer prompts"
+            )
     return found
 
 
@@ -132,6 +171,8 @@ def about(
         "exact": model.exact,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "truedraft": version("truedraft"),
+        "method": "arms in turns, round by round",
         "texts": f"{zlib.crc32(repr(texts).encode()):08x}",
         "files": f"{zlib.crc32(repr([_stamp(file) for file in files]).encode()):08x}",
     } | more

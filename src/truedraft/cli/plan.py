@@ -20,18 +20,21 @@ from truedraft.planning.account import (
     Advice,
     advise,
     expected_tokens_by_position,
+    overall_speedup,
     speedup,
     sweet_spot,
 )
-from truedraft.planning.predict import overall_speedup
 from truedraft.planning.profile import Profile
 
 __all__ = ["plan"]
+
+_COST, _LENGTH, _LONGEST = 0.1, 4, 16
 
 _WORDS = {
     Advice.WORTH_IT: "worth it",
     Advice.OTHER_LENGTH: "take another draft length: this one does not pay, the best one does",
     Advice.PAST_THE_RIDGE: "do not speculate at this batch: the pass over all drafted tokens is past the ridge",
+    Advice.OVERHEAD_TOO_LARGE: "do not speculate: too little of the time is decoding, which is what gets shorter",
     Advice.DRAFT_TOO_EXPENSIVE: "do not speculate: the drafter is too expensive for what it gets accepted",
     Advice.ACCEPTANCE_TOO_LOW: "do not speculate: too little is accepted; the drafter does not fit this load",
 }
@@ -40,8 +43,8 @@ _WORDS = {
 def plan(
     alpha: Annotated[float | None, typer.Option("--alpha", help="Acceptance rate, the same at every position.")] = None,
     rates: Annotated[str | None, typer.Option("--rates", help="Acceptance by position: 0.8,0.7,0.6")] = None,
-    cost: Annotated[float, typer.Option("--cost", help="One draft step over one target step.")] = 0.1,
-    draft_tokens: Annotated[int, typer.Option("--draft-tokens", "-k", help="Drafted tokens a round.")] = 4,
+    cost: Annotated[float, typer.Option("--cost", help="One draft step over one target step.")] = _COST,
+    draft_tokens: Annotated[int, typer.Option("--draft-tokens", "-k", help="Drafted tokens a round.")] = _LENGTH,
     batch: Annotated[int, typer.Option("--batch", help="Texts decoded at once.")] = 1,
     ridge: Annotated[
         float | None, typer.Option("--ridge", help="Tokens in a pass at which it stops being free.")
@@ -49,7 +52,7 @@ def plan(
     overhead: Annotated[
         float, typer.Option("--overhead", help="Share of plain decoding's time that reads prompts.")
     ] = 0.0,
-    longest: Annotated[int, typer.Option("--longest", help="Longest draft to consider.")] = 16,
+    longest: Annotated[int, typer.Option("--longest", help="Longest draft to consider.")] = _LONGEST,
     profile: Annotated[Path | None, typer.Option("--profile", help="File of truedraft profile.")] = None,
     bench: Annotated[Path | None, typer.Option("--bench", help="Folder of truedraft bench.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only this task of the bench.")] = None,
@@ -60,8 +63,17 @@ def plan(
     if (profile is None) != (bench is None):
         raise ParameterError("plan needs --profile and --bench together, or neither")
     if profile is not None and bench is not None:
+        given = {"alpha": alpha, "rates": rates, "ridge": ridge}
+        numbers = {"cost": (cost, _COST), "draft_tokens": (draft_tokens, _LENGTH), "batch": (batch, 1)}
+        numbers |= {"overhead": (overhead, 0.0), "longest": (longest, _LONGEST)}
+        said = [name for name, value in given.items() if value is not None]
+        said += [name for name, (value, usual) in numbers.items() if value != usual]
+        if said:
+            raise ParameterError(f"{said[0]} is not heeded with --profile and --bench, which measured it: leave it out")
         cells, about = read_cells(bench)
         return recommended(Profile.load(profile), cells, (task, temperature), of=about.get("model"), as_json=json_)
+    if task is not None or temperature:
+        raise ParameterError("task and temperature are of a bench: name one with --bench, and --profile")
     if (alpha is None) == (rates is None):
         raise ParameterError(
             "plan needs exactly one of --alpha (0.7) and --rates (0.8,0.7,0.6), or --profile and --bench"
@@ -90,7 +102,8 @@ class _Load:
     def report(self, k: int) -> dict[str, Any]:
         rows = [self._row(length) for length in range(len(self._rates) + 1)]
         best, _ = sweet_spot(self._rates, self._cost, batch=self._batch, ridge=self._ridge)
-        advice = advise(self._rates, self._cost, k, batch=self._batch, ridge=self._ridge)
+        load: dict[str, Any] = {"batch": self._batch, "ridge": self._ridge, "overhead": self._overhead}
+        advice = advise(self._rates, self._cost, k, **load)
         return {
             "draft_tokens": k,
             "expected_tokens": rows[k]["expected_tokens"],
