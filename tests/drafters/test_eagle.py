@@ -23,6 +23,7 @@ from truedraft.errors import ParameterError
 from truedraft.nets.attention import Causal
 from truedraft.planning.fixed import Fixed
 from truedraft.targets.cached import CachedModel
+from truedraft.targets.kernels import why_not
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
@@ -450,7 +451,8 @@ def test_packed_layers_draft_what_plain_ones_do(kind, dtype):
     model = tiny_model(seed=1)
     net = tiny_head(kind, model, draft=30, dtype=dtype)
     drafter = EagleDrafter(net, layers=LAYERS)
-    assert not list(drafter._net.fc.parameters())
+    packs = why_not(torch.zeros(1, dtype=dtype)) is None  # of bfloat16 not on every processor
+    assert bool(list(drafter._net.fc.parameters())) != packs
     play, session = Play(drafter, target=TorchTarget(CachedModel(model))), make(PROMPTS[0], **SAMPLED)
     play.round([session], [Shape.chain(2)])
     draft = drafter.propose([session], [Shape.chain(1)])[0]

@@ -22,8 +22,8 @@ __all__ = ["HeadCount", "find_layout", "is_exact", "least_rows"]
 _ROWS = (1, 2, 4, 8, 9, 16)  # libraries change their way behind 1, 3, 4 and 8 rows
 _MULTIPLES = (4, 8, 16)
 _BLOCKS = (192, 256, 384, 128, 320, 512)
-_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 33, 100)
-_FEW_WIDTHS = (1, 2, 4, 9, 17, 33)
+_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 14, 16, 17, 24, 31, 33, 38, 100)
+_FEW_WIDTHS = (1, 2, 4, 7, 9, 14, 17, 33)
 _LARGE = 8_000_000  # weights; a product with more of them is tried at fewer widths, up to that of a large tree
 
 Parents = tuple[int, ...]
@@ -36,12 +36,13 @@ _TREE: Parents = (-1, 0, 0, 1, 1, 2, 3, 3, 5, 5, 8, 6, 0)  # its paths jump over
 
 @dataclass(frozen=True)
 class HeadCount:
-    """The shape of one layer's attention."""
+    """The shape of one layer's attention, and the number that its scores are capped at, if they are."""
 
     query: int
     keys: int
     dim: int
     values_dim: int
+    softcap: float | None = None
 
 
 def least_rows(product_with: Callable[[Tensor], Multiply], weight: Tensor) -> int | None:
@@ -110,7 +111,7 @@ def _holds(layout: Layout, heads: HeadCount, rows: Sequence[tuple[int, Parents]]
     keys = _random(generator, len(rows), heads.keys, extent + 5, heads.dim)[:, :, :extent]
     values = _random(generator, len(rows), heads.keys, extent + 5, heads.values_dim)[:, :, :extent]
     together = Heads(query, keys, values, _causal(spans, width, extent))
-    scoring = Scoring(heads.dim**-0.5, layout)
+    scoring = Scoring(heads.dim**-0.5, layout, heads.softcap)
     alone = {
         (row, node): attend(_alone(together, row, node, span), scoring)[0, 0]
         for row, span in enumerate(spans)

@@ -10,6 +10,7 @@ trusted. This file refuses to know layers and models.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -24,6 +25,8 @@ _LEAST_SCALE = 1e-12  # of weights that are all alike
 _INPUTS, _OUTPUTS = 64, 16  # in few bits the operators read so many at once, past the end of what is there
 _LARGEST = 15  # an output's largest weight is brought below 2 to this power, which float16 just holds
 _STEEPEST = 100  # powers of two that bring it there, so that what undoes them is still a number
+_STEPS = (1, 2, 3, 4, 6, 8)
+_TRIED = 60  # rows: all of FBGEMM's ways to cut them into blocks
 _CHUNK = 512  # outputs that are looked at together; the first tell nearly always
 
 
@@ -107,8 +110,15 @@ class Float16:
         self.bytes = weight.numel() * 2 + self._unscale.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x W^T + b."""
-        product = self._linear(x, self._packed)
+        """x W^T + b, of as many rows as have the same bits in every product, though more be computed."""
+        count, inputs = x.numel() // x.shape[-1], x.shape[-1]
+        if spare := -count % _alike():
+            rows = x.reshape(count, inputs)
+            # What else is computed does not matter, and copies of a single row are made soonest.
+            rows = rows.expand(1 + spare, -1) if count == 1 else functional.pad(rows, (0, 0, 0, spare))
+            product = self._linear(rows.contiguous(), self._packed)[:count].view(*x.shape[:-1], -1)
+        else:
+            product = self._linear(x, self._packed)
         return _with_bias(product.mul_(self._unscale), bias)
 
     def dense(self) -> Tensor:
@@ -120,6 +130,24 @@ class Float16:
     def holds(weight: Tensor) -> bool:
         """Whether no weight is rounded."""
         return all(map(_fits, weight.detach().split(_CHUNK)))
+
+
+@cache
+def _alike() -> int:
+    """FBGEMM sums a row in the same order in all products of so many rows, and of twice as many, and so on.
+
+    It cuts rows into blocks of up to six, and where it has no AVX-512 blocks of one or two are summed otherwise.
+    """
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(rows, 64, generator=generator) for rows in (16, 2 * _TRIED))
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+    expected = torch.ops.quantized.linear_dynamic_fp16(x, packed)
+
+    def is_alike(rows: int) -> bool:
+        product = torch.ops.quantized.linear_dynamic_fp16(x[:rows].contiguous(), packed)
+        return torch.equal(product, expected[:rows])
+
+    return next((step for step in _STEPS if all(map(is_alike, range(step, _TRIED, step)))), 1)
 
 
 def _scale(weight: Tensor) -> Tensor:
