@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from truedraft.cli import main
+from truedraft.cli.generate import prompt_of
 from truedraft.cli.progress import RichProgress
+from truedraft.errors import PromptError, UnknownModelError
 from truedraft.models import CATALOGUE, DEFAULT
 
 
@@ -100,3 +103,27 @@ def test_an_unfinished_step_gives_the_terminal_back() -> None:
         raise KeyboardInterrupt
     hidden, shown = (terminal.getvalue().rindex(f"\x1b[?25{switch}") for switch in "lh")
     assert hidden < shown  # the cursor
+
+
+def test_chat_hands_on_how_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, Any] = {}
+
+    def load(model: str, **options: Any) -> None:
+        said.update(options)
+        raise UnknownModelError("enough is known")
+
+    monkeypatch.setattr("truedraft.cli.chat.load", load)
+    assert main(["chat", "--attention", "eager", "--trust-remote-code", "--allow-pickle"]) == 2
+    assert (said["attention"], said["trust_remote_code"], said["allow_pickle"]) == ("eager", True, True)
+    assert main(["chat"]) == 2
+    assert (said["attention"], said["trust_remote_code"], said["allow_pickle"]) == ("auto", False, False)
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_prompt_that_is_not_utf_8_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch, errors: str) -> None:
+    source = io.TextIOWrapper(io.BytesIO("Gr\u00fc\u00dfe".encode("latin-1")), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", source)
+    model: Any = None
+    with pytest.raises(PromptError, match="the prompt is not UTF-8 text") as caught:
+        prompt_of("-", model, system=None, raw=True)
+    assert "\n" not in str(caught.value)

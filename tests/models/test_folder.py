@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -119,13 +120,46 @@ def test_a_pointer_in_place_of_weights_is_recognised(single: Path) -> None:
         check_folder(single)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
-def test_pickled_weights_need_a_flag(name: str, tmp_path: Path) -> None:
+@pytest.fixture(params=[False, True], ids=["single", "sharded"])
+def pickled(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A model in one pickle or two, of which nobody reads any."""
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / name).touch()
+    names = ["pytorch_model-1.bin", "pytorch_model-2.bin"] if request.param else ["pytorch_model.bin"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"pickled")
+    if request.param:
+        index = {"weight_map": {"a": names[0], "b": names[1]}}
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return tmp_path
+
+
+def test_pickled_weights_need_a_flag(pickled: Path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"--allow-pickle"):
-        check_folder(tmp_path)
-    check_folder(tmp_path, allow_pickle=True)
+        check_folder(pickled)
+    check_folder(pickled, allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: file.write_bytes(b""), "missing or empty"),
+        (lambda file: file.write_text("version https://git-lfs.github.com/spec/v1"), "git lfs pull"),
+    ],
+)
+def test_pickles_that_hold_nothing_are_refused(pickled: Path, damage: Any, said: str) -> None:
+    damage(max(pickled.glob("*.bin")))
+    with pytest.raises(CorruptModelError, match=rf"{max(pickled.glob('*.bin')).name} .*{said}"):
+        check_folder(pickled, allow_pickle=True)
+
+
+def test_a_pickled_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin.index.json").write_text('{"weight_map": {"a": "pytorch_model-1.bin"}}')
+    with pytest.raises(CorruptModelError, match=r"pytorch_model-1\.bin is missing"):
+        check_folder(tmp_path, allow_pickle=True)
+    (tmp_path / "pytorch_model.bin.index.json").write_text("{}")
+    with pytest.raises(CorruptModelError, match=r"no weight_map"):
+        check_folder(tmp_path, allow_pickle=True)
 
 
 def test_safetensors_win_over_pickled_weights(single: Path) -> None:

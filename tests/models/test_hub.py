@@ -171,6 +171,52 @@ def test_pickled_weights_need_a_flag(hub: Hub, library: Library) -> None:
         library.resolve(ID)
 
 
+@pytest.mark.parametrize("config", [{"model_type": "small_own"}, {}])
+def test_a_model_of_its_own_code_is_refused_before_its_weights(
+    hub: Hub, library: Library, config: dict[str, str]
+) -> None:
+    said = json.dumps({"auto_map": {"AutoModelForCausalLM": "modeling_small.Small"}, **config}).encode()
+    hub.publish(ID, model_files() | {"config.json": said})
+    with pytest.raises(UnsupportedModelError, match=r"download the repository, .* --trust-remote-code") as caught:
+        library.resolve(ID)
+    assert "\n" not in str(caught.value)
+    assert any("config.json" in question for question in hub.asked)
+    assert not any("safetensors" in question for question in hub.asked if question.startswith("GET"))
+
+
+def test_code_beside_a_model_that_transformers_knows_is_not_needed(hub: Hub, library: Library) -> None:
+    said = json.dumps({"auto_map": {"AutoConfig": "configuration_small.Config"}, "model_type": "llama"}).encode()
+    hub.publish(ID, model_files() | {"config.json": said})
+    assert {path.name for path in library.resolve(ID).iterdir()} == TAKEN
+
+
+def test_another_process_may_write_the_same_note(hub: Hub, library: Library) -> None:
+    hub.publish(ID, model_files())
+    (library.cache / "hub" / f"{ID.replace('/', '--')}.tmp").mkdir(parents=True)  # the other's
+    library.resolve(ID)
+    notes = {path.name for path in (library.cache / "hub").iterdir() if path.is_file()}
+    assert notes == {f"{ID.replace('/', '--')}.json"}
+
+
+def test_a_cache_that_cannot_be_written_is_said_so_before_anything_is_fetched(hub: Hub, library: Library) -> None:
+    hub.publish(ID, model_files())
+    library.cache.mkdir()
+    (library.cache / "hub").write_text("a file in its place")
+    with pytest.raises(DownloadError, match=r"cannot write to the cache .*TRUEDRAFT_CACHE") as caught:
+        library.resolve(ID)
+    assert "\n" not in str(caught.value) and hub.asked == []
+
+
+def test_a_hubs_cache_that_cannot_be_written_is_said_so(
+    hub: Hub, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.publish(ID, model_files())
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DownloadError, match=r"cannot write to the hub's cache .*HF_HOME"):
+        library.resolve(ID)
+
+
 def test_a_repository_of_gguf_files_points_at_one(hub: Hub, library: Library) -> None:
     hub.publish(ID, {"README.md": b"", "small-q4.gguf": b"", "small-q8.gguf": b""})
     with pytest.raises(UnsupportedModelError, match=r"download a GGUF file of it, such as small-q4\.gguf"):
@@ -197,6 +243,10 @@ def test_weights_come_last_so_that_they_vouch_for_the_rest() -> None:
         ("a/", False),
         ("/a", False),
         ("a/../b", False),
+        ("org/foo--bar", False),
+        ("org/foo..bar", False),
+        ("org/foo.git", False),
+        ("org/foo-", False),
     ],
 )
 def test_what_a_hub_id_looks_like(name: str, answer: bool) -> None:

@@ -46,6 +46,13 @@ def test_a_named_model_is_fetched_converted_and_then_needs_no_network(shop: Shop
     assert again.steps == []
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 5000, "~nobody-of-this-name/model"])
+def test_what_no_file_system_takes_is_an_unknown_model(shop: Shop, name: str) -> None:
+    with pytest.raises(UnknownModelError, match=r"unknown model .* Give a name, a folder") as caught:
+        shop.library.resolve(name)
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
 def test_the_folder_tells_what_it_was_made_from(shop: Shop) -> None:
     record = json.loads((shop.library.resolve("tiny") / RECORD).read_text())
     assert record["source"] == "package index: tiny-part1==1.0, tiny-part2==1.0, tiny-part3==1.0"

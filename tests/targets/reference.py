@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
 from truedraft.targets.cached import CachedModel, Nodes
 
@@ -19,6 +19,25 @@ KINDS = [("sdpa", torch.float32), ("sdpa", torch.float64), ("eager", torch.float
 def tolerance(attention: str, dtype: torch.dtype) -> float:
     """On logits of size 5."""
     return 1e-10 if (attention, dtype) == ("sdpa", torch.float64) else 1e-4
+
+
+def grown(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with weights so large that every part of the context moves the logits."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def tiny_gemma2() -> PreTrainedModel:
+    """Its scores are capped, which transformers' sdpa cannot do."""
+    size = {"vocab_size": 48, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "query_pre_attn_scalar": 16, "sliding_window": 8}
+    caps = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "max_position_embeddings": 128}
+    return grown(Gemma2ForCausalLM(Gemma2Config(**size, **heads, **caps, **ends)))
 
 
 def text(length: int, seed: int = 0) -> list[int]:

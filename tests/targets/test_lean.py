@@ -8,7 +8,7 @@ from tests.tiny import FAMILIES, tiny_model
 from truedraft.targets.attention import PLAIN, register
 from truedraft.targets.cached import CachedModel, Nodes
 from truedraft.targets.kernels import why_not
-from truedraft.targets.lean import make_lean, signed
+from truedraft.targets.lean import make_lean, signed, undo_lean
 from truedraft.targets.packed import Product, joined, linears, pack, siblings
 from truedraft.targets.stack import EarlyExit
 
@@ -47,6 +47,41 @@ def test_scores_and_features_are_those_of_transformers(family, nodes, ragged):
     for one, other in zip(found, expected, strict=True):
         assert torch.allclose(one.logits, other.logits, atol=2e-4)
         assert torch.allclose(one.features, other.features, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {"layer_types": ["sliding_attention"] * 3, "sliding_window": 4}),
+        ("llama", {"sliding_window": 4}),
+        ("mistral", {"layer_types": ["full_attention"] * 3}),
+        ("mistral", {"sliding_window": None, "layer_types": ["sliding_attention"] * 3}),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 4}),
+        ("qwen3", {"layer_types": ["sliding_attention", "full_attention", "full_attention"], "sliding_window": 4}),
+        ("qwen3", {"layer_types": ["full_attention"] * 3, "sliding_window": 4}),
+    ],
+)
+@torch.inference_mode()
+def test_settings_count_where_transformers_reads_them(family, settings):
+    plain = CachedModel(tiny_model(family, **settings))
+    model, is_lean = lean_model(family, **settings)
+    lean = CachedModel(model)
+    assert is_lean
+    for each in (plain, lean):
+        each.read("a", text(21))
+    one, other = (each.extend(["a"], [Nodes((7, 8, 9), (-1, 0, 0))])[0].logits for each in (plain, lean))
+    assert torch.allclose(one, other, atol=2e-4)
+
+
+@pytest.mark.parametrize("family", sorted(LEAN))
+def test_what_was_lean_can_be_undone(family):
+    model, before = tiny_model(family), tiny_model(family)
+    for _ in range(2):
+        assert make_lean(model, PLAIN)
+        undo_lean(model)
+        assert type(model.get_decoder()) is type(before.get_decoder())
+        assert vars(model.get_decoder()).keys() == vars(before.get_decoder()).keys()
+        assert not any(hasattr(layer, "lean") for layer in model.get_decoder().layers)
 
 
 @pytest.mark.parametrize("family", sorted(LEAN))

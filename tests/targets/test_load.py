@@ -16,6 +16,8 @@ from transformers import (
     BloomForCausalLM,
     Gemma3TextConfig,
     GenerationConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     Phi3Config,
@@ -25,10 +27,12 @@ from transformers import (
 )
 from transformers.cache_utils import Cache
 
-from tests.targets.reference import one_path_at_a_time, plain, text
+from tests.targets.reference import grown, one_path_at_a_time, plain, text, tiny_gemma2
 from tests.tiny import FAMILIES, tiny_model
+from truedraft.build import load
 from truedraft.errors import CorruptModelError, ParameterError, UnknownModelError, UnsupportedModelError
 from truedraft.targets.cached import CachedModel, Nodes
+from truedraft.targets.kernels import why_not
 from truedraft.targets.load import load_model, load_tokenizer
 from truedraft.targets.support import check_supported, context_length
 from truedraft.targets.trial import SurveyCache, survey
@@ -82,6 +86,45 @@ def test_every_family_loads(tmp_path, family, attention):
     assert torch.allclose(scores.logits, one_path_at_a_time(original, text(11), (5, 6, 7), (-1, 0, 0)), atol=1e-4)
 
 
+def tiny_gpt_oss():
+    """Its attention has sinks, which neither transformers' sdpa knows nor ours."""
+    size = {"vocab_size": 48, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "max_position_embeddings": 128}
+    return grown(GptOssForCausalLM(GptOssConfig(sliding_window=8, rope_parameters=ROPE, **size, **heads, **ends)))
+
+
+ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
+
+
+@pytest.mark.parametrize("make", [tiny_gemma2, tiny_gpt_oss])
+def test_models_without_sdpa_load_by_name_and_write_their_own_text(tmp_path, make):
+    original = make()
+    original.save_pretrained(tmp_path)
+    model = load_model(tmp_path, device="cpu")
+    assert model.model.config._attn_implementation == "eager"
+    model.read("a", text(11))
+    (scores,) = model.extend(["a"], [Nodes((5, 6, 7), (-1, 0, 0))])
+    assert torch.allclose(scores.logits, one_path_at_a_time(original, text(11), (5, 6, 7), (-1, 0, 0)), atol=1e-4)
+    prompt = [5, 6, 7, 8] * 5
+    fast, slow = (load(tmp_path, drafter=drafter, device="cpu") for drafter in ("ngram", "none"))
+    written = fast.generate(prompt, max_new_tokens=40, ignore_eos=True).token_ids
+    assert written == slow.generate(prompt, max_new_tokens=40, ignore_eos=True).token_ids
+    longer = plain(original, [*prompt, *written])[len(prompt) - 1 : -1]
+    assert written == tuple(longer.argmax(-1).tolist())
+    ours = fast.decoder.target.model.model.config._attn_implementation.startswith("truedraft")
+    if why_not(torch.zeros(1)) is None:
+        assert ours == (make is tiny_gemma2)
+        assert any("it is given s_aux" in note for note in fast.notes) != ours
+
+
+def test_an_attention_that_a_model_has_not_is_said_to_be_left_out(tmp_path):
+    tiny_gemma2().save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=r"with sdpa attention: .*; leave attention out") as raised:
+        load_model(tmp_path, attention="sdpa")
+    assert "\n" not in str(raised.value)
+
+
 def test_tied_embeddings_are_not_missing_and_untied_ones_are(folder):
     assert "lm_head.weight" not in load_file(folder / WEIGHTS)
     load_model(folder, device="cpu")
@@ -97,6 +140,18 @@ def test_pickled_weights_are_read_only_if_allowed(folder):
     with pytest.raises(UnsupportedModelError, match="allow pickle"):
         load_model(folder)
     assert load_model(folder, device="cpu", allow_pickle=True).vocab_size == 48
+
+
+@pytest.mark.parametrize("content", [b"", b"pickled", b"<html>" * 50, b"PK\x03\x04" + b"x" * 90])
+def test_damaged_pickles_are_an_error_of_one_line(folder, content):
+    torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+    whole = (folder / "pytorch_model.bin").read_bytes()
+    for damaged in (content, whole[: len(whole) // 2], whole[:-30]):
+        (folder / "pytorch_model.bin").write_bytes(damaged)
+        with pytest.raises(CorruptModelError) as raised:
+            load_model(folder, device="cpu", allow_pickle=True)
+        assert len(str(raised.value).splitlines()) == 1
 
 
 def test_shards(saved, tmp_path):
@@ -239,7 +294,7 @@ def test_models_that_would_be_silently_wrong_are_refused(name, reason):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("position_ids", torch.arange(3)), ("attention_mask", torch.zeros(1, 1, 1, 1, dtype=torch.float64))],
+    [("position_ids", torch.arange(64)), ("attention_mask", torch.zeros(1, 1, 1, 1, dtype=torch.float64))],
 )
 def test_a_model_that_ignores_positions_or_mask_is_found_out(name, value):
     def ignore(module, inputs, options):

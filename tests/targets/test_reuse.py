@@ -223,4 +223,20 @@ def test_what_is_forgotten_is_read_anew():
     counted.model.forget()
     assert counted.tokens_to_read("c", tokens) == 40
     counted.model.forget()
-    assert counted.model.cached("c") == 40, "rows in use keep what they hold"
+    assert counted.model.cached("c") == 40 and counted.model.held, "rows in use keep what they hold"
+    counted.model.release("c")
+    counted.model.forget()
+    assert counted.model.held == 0, "and without any the memory is given back"
+    assert counted.tokens_to_read("c", tokens) == 40
+
+
+def test_forks_know_nothing_of_one_another():
+    counted, tokens = Counted(), text(40)
+    assert counted.tokens_to_read("a", tokens) == 40
+    other = counted.model.fork()
+    assert other.cached("a") == 0 and other.held == 0 and other.model is counted.model.model
+    other.catch_up("a", tokens[:8])
+    assert (counted.model.cached("a"), other.cached("a")) == (40, 8)
+    counted.model.release("a")
+    counted.model.forget()
+    assert other.cached("a") == 8 and other.held

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from truedraft.targets.rows import Moves, Row, Rows, common_prefix
 
 
@@ -59,6 +61,55 @@ def test_what_rows_are_known_to_hold_is_what_is_in_their_slots():
             assert rows[key].committed == tokens
         for held, content in zip(rows.held, slots.rows, strict=True):
             assert content[: len(held.tokens)] == held.tokens
+
+
+class Interrupted(Slots):
+    """Ctrl-C when half of the slots have moved."""
+
+    def copy_row(self, source, target, length):
+        self.rows[target][: length // 2] = self.rows[source][: length // 2]
+        raise KeyboardInterrupt
+
+    def swap_rows(self, one, other, length):
+        self.rows[one][:length] = self.rows[other][:length]
+        raise KeyboardInterrupt
+
+
+def held_truly(rows, slots):
+    return all(content[: len(row.tokens)] == row.tokens for row, content in zip(rows.held, slots.rows, strict=True))
+
+
+def filled(texts):
+    """Rows with these texts, all in use, whose moves are interrupted."""
+    slots = Interrupted(len(texts) + 1)
+    rows = Rows(slots)
+    rows.resize(len(texts) + 1, 64)
+    for key, text in texts.items():
+        rows.take(key)
+        slots.rows[rows.index(key)][: len(text)] = text
+        rows[key].settle(list(text))
+    return rows, slots
+
+
+def test_an_interrupted_row_is_not_taken_for_what_it_was():
+    rows, slots = filled({"a": "abab", "b": "bbbb", "c": "caca"})
+    with pytest.raises(KeyboardInterrupt):
+        rows.free("a")
+    assert held_truly(rows, slots) and "a" in rows
+    rows._moves = Slots()
+    rows._moves.rows = slots.rows
+    for key in ("a", "c", "b"):
+        rows.free(key)
+    assert len(rows) == 0 and held_truly(rows, slots)
+
+
+def test_an_interrupted_copy_is_not_taken_for_one():
+    rows, slots = filled({"a": "abab"})
+    rows.held[1].tokens, slots.rows[1][:3] = list("ccc"), list("ccc")
+    rows.take("b")
+    with pytest.raises(KeyboardInterrupt):
+        rows.recall("b", list("abab"))
+    assert held_truly(rows, slots) and rows["b"].length == 0
 
 
 def test_common_prefix():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from transformers import PreTrainedModel
 
 from truedraft.models import Progress, resolve
 from truedraft.request import Facts
@@ -15,7 +19,7 @@ from truedraft.targets.load import load_model, load_tokenizer
 if TYPE_CHECKING:
     from truedraft.build.options import Options
 
-__all__ = ["Loaded", "facts_of", "load_named"]
+__all__ = ["Loaded", "facts_of", "load_named", "unwrapped"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,33 @@ def load_named(name: str | Path, options: Options, progress: Progress | None) ->
 
 def facts_of(cache: CachedModel, tokenizer: Any) -> Facts:
     """Vocabulary, context and end tokens of a loaded model. Ids past the tokenizer's own are padding."""
-    known = cache.vocab_size if tokenizer is None else min(len(tokenizer), cache.vocab_size)
+    size = cache.vocab_size
+    known = size if tokenizer is None else min(_ids(tokenizer, size), size)
     return Facts(known, cache.context_length, frozenset(_end_tokens(cache.model, tokenizer)), tokenizer)
+
+
+def _ids(tokenizer: Any, enough: int) -> int:
+    """One more than the highest id, which may leave gaps. Where tokens number `enough`, that is not looked for."""
+    count = len(tokenizer) if isinstance(tokenizer, Sized) else enough
+    if count >= enough:
+        return enough
+    try:
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+    except (AttributeError, NotImplementedError):  # it shows no vocabulary
+        return count
+    return max(count, 1 + max(vocabulary.values(), default=-1))
+
+
+def unwrapped(target: Any) -> Any:
+    """The transformers model in one that PEFT made, if the adapter's weights are in its layers; else what is given."""
+    wraps = getattr(target, "get_base_model", None)
+    if isinstance(target, PreTrainedModel) or not isinstance(target, nn.Module) or not callable(wraps):
+        return target
+    inner = wraps()
+    if not isinstance(inner, PreTrainedModel):
+        return target
+    held = {id(weight) for weight in inner.parameters()}
+    return inner if all(id(weight) in held for weight in target.parameters()) else target
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:

@@ -35,9 +35,12 @@ def chat(
     dtype: opt.Dtype = "auto",
     weights: opt.Weights = "auto",
     device: opt.Device = "auto",
+    attention: opt.Attention = "auto",
     exact: opt.Exact = None,
     threads: opt.Threads = None,
     offline: opt.Offline = False,
+    trust_remote_code: opt.TrustRemoteCode = False,
+    allow_pickle: opt.AllowPickle = False,
     max_new_tokens: opt.MaxNewTokens = 512,
     temperature: opt.Temperature = 0.0,
     top_k: opt.TopK = 0,
@@ -66,9 +69,12 @@ def chat(
             dtype=dtype,
             weights=weights,
             device=device,
+            attention=attention,
             exact=exact,
             threads=threads,
             offline=offline,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
         )
     if not getattr(loaded.facts.tokenizer, "chat_template", None):
         raise UnsupportedModelError(f"{model} has no chat template, so it cannot chat; use truedraft generate --raw")

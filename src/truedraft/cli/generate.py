@@ -119,14 +119,23 @@ def generate(
 
 def prompt_of(text: str, model: Model, *, system: str | None, raw: bool) -> Any:
     """The prompt in the form the model expects: chat messages if it has a template, unless raw."""
-    if text == "-":
-        text = sys.stdin.read()
+    text = _read(text)
     if not text:
         raise PromptError("the prompt is empty: expected some text")
     if raw or not getattr(model.facts.tokenizer, "chat_template", None):
         return text if system is None else f"{system}\n\n{text}"
     messages = [] if system is None else [{"role": "system", "content": system}]
     return [*messages, {"role": "user", "content": text}]
+
+
+def _read(text: str) -> str:
+    """The prompt itself, from standard input for "-". A terminal that is not UTF-8 hands over parts of characters."""
+    try:
+        text = sys.stdin.read() if text == "-" else text
+        text.encode("utf-8")
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise PromptError(f"the prompt is not UTF-8 text ({error.reason}): convert it, as with iconv") from error
+    return text
 
 
 class _Job:

@@ -39,12 +39,36 @@ def check_folder(folder: Path, *, allow_pickle: bool = False) -> None:
             f"{folder} holds pickled weights only, and loading those can run any code: "
             "pass --allow-pickle (allow_pickle=True) if you trust their source"
         )
+    else:
+        _check_pickles(folder)
+
+
+def _check_pickles(folder: Path) -> None:
+    """That the files are there. How long a pickle should be, only reading it tells."""
+    whole, index = (folder / name for name in _PICKLES)
+    for name in [whole.name] if whole.exists() else sorted(set(_shards(index).values())):
+        file = folder / str(name)
+        if not file.is_file() or not file.stat().st_size:
+            raise CorruptModelError(f"{file} is missing or empty. Download the model again")
+        with file.open("rb") as stream:
+            _refuse_pointer(file, stream.read(len(_LFS_POINTER)))
+
+
+def _shards(index: Path) -> dict[str, Any]:
+    """The shard of every tensor, by an index."""
+    shard_of = _json(index).get("weight_map")
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise CorruptModelError(f"{index} is damaged: it has no weight_map. Download it again")
+    return shard_of
+
+
+def _refuse_pointer(file: Path, start: bytes) -> None:
+    if start == _LFS_POINTER:
+        raise CorruptModelError(f"{file} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
 
 
 def _check_shards(folder: Path) -> None:
-    shard_of = _json(folder / _INDEX).get("weight_map")
-    if not isinstance(shard_of, dict) or not shard_of:
-        raise CorruptModelError(f"{folder / _INDEX} is damaged: it has no weight_map. Download it again")
+    shard_of = _shards(folder / _INDEX)
     held = {shard: _tensors(folder / str(shard)) for shard in sorted(set(shard_of.values()))}
     for tensor, shard in shard_of.items():
         if tensor not in held[shard]:
@@ -72,8 +96,7 @@ def _header(file: Path) -> tuple[dict[str, Any], int]:
         raise CorruptModelError(f"{file} is missing. Download the model again")
     with file.open("rb") as stream:
         start = stream.read(len(_LFS_POINTER))
-        if start == _LFS_POINTER:
-            raise CorruptModelError(f"{file} is a Git LFS pointer, not the weights: run `git lfs pull` in its folder")
+        _refuse_pointer(file, start)
         try:
             (length,) = struct.unpack_from("<Q", start)
             stream.seek(8)

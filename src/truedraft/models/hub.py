@@ -7,6 +7,7 @@ the same weights, without asking the hub again, until the next pull. It refuses 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +33,17 @@ _PICKLED = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin|pytorch_model\.bin\.ind
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form owner/name."""
-    return _HUB_ID.fullmatch(name) is not None
+    """Whether a name has the form owner/name, and is one that the hub gives."""
+    if _HUB_ID.fullmatch(name) is None:
+        return False
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
 
 
 def wanted(files: Mapping[str, int], hub_id: str, *, allow_pickle: bool) -> dict[str, int]:
@@ -92,10 +102,12 @@ class HubModel:
     def fetch(self, progress: Progress) -> Path:
         """Download what is missing of the newest revision and note it.
 
-        Raises `UnknownModelError` if the hub has no such model, `DownloadError` if it cannot be reached or refuses.
+        Raises `UnknownModelError` if the hub has no such model, `DownloadError` if it cannot be reached or refuses, or
+        what arrives cannot be kept, and `UnsupportedModelError`, before any weights, for a model of its own code.
         """
         from huggingface_hub import HfApi, hf_hub_download  # half a second to import, and most runs need no hub
 
+        self._note_down(None)
         with self._explained():
             info = HfApi().model_info(self.hub_id, files_metadata=True, timeout=_TIMEOUT_SECONDS)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
@@ -103,26 +115,56 @@ class HubModel:
         self._require_space(info.sha, files)
         progress.start(f"downloading {self.hub_id}", sum(files.values()))
         meter, end = Meter(progress), 0
-        for name, size in files.items():
-            end += size
+        for name in sorted(files, key=lambda name: name != "config.json"):
+            end += files[name]
             with self._explained():
-                hf_hub_download(
+                file = hf_hub_download(
                     self.hub_id, name, revision=info.sha, etag_timeout=_TIMEOUT_SECONDS, tqdm_class=_bar(meter, end)
                 )
             meter.reach(end)
+            if name == "config.json":
+                self._refuse_code(Path(file))
         progress.finish()
         return self._finished(info.sha, files)
 
     def _finished(self, revision: str | None, files: Mapping[str, int]) -> Path:
         """Note the revision whose files have all arrived."""
-        self.note.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.note.with_suffix(".tmp")
-        draft.write_text(json.dumps({"revision": revision, "files": files}, indent=2) + "\n", encoding="utf-8")
-        draft.replace(self.note)
+        self._note_down({"revision": revision, "files": files})
         folder = self.cached()
         if folder is None:
             raise DownloadError(f"{self.hub_id}: files are missing although the hub reported no error: try again")
         return folder
+
+    def _note_down(self, what: Mapping[str, Any] | None) -> None:
+        """Write the note in one step, whoever else does; None only tries whether it could be written."""
+        draft = self.note.with_name(f"{self.note.name}.{os.getpid()}.tmp")
+        try:
+            self.note.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps(what, indent=2) + "\n", encoding="utf-8")
+            if what is None:
+                draft.unlink()
+            else:
+                draft.replace(self.note)
+        except OSError as error:
+            raise DownloadError(
+                f"cannot write to the cache {self.note.parent}: {error.strerror}. Set TRUEDRAFT_CACHE to another folder"
+            ) from error
+
+    def _refuse_code(self, config: Path) -> None:
+        """Raise `UnsupportedModelError` for a model that transformers knows only with the code beside it."""
+        try:
+            said = json.loads(config.read_bytes())
+        except ValueError:
+            return  # what is wrong with it is said where it is read
+        if not isinstance(said, dict) or not said.get("auto_map"):
+            return
+        from transformers import CONFIG_MAPPING  # seconds to import, which loading the model would take as well
+
+        if said.get("model_type") not in CONFIG_MAPPING:
+            raise UnsupportedModelError(
+                f"{self.hub_id} needs code of its own, which is never fetched: download the repository, look at its "
+                "code, and give the folder with --trust-remote-code (trust_remote_code=True)"
+            )
 
     def _snapshot(self, revision: str | None) -> Path | None:
         """The folder of a revision in the hub's cache, if its config is there."""
@@ -135,7 +177,12 @@ class HubModel:
         from huggingface_hub import constants
 
         folder, snapshot = Path(constants.HF_HUB_CACHE), self._snapshot(revision)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DownloadError(
+                f"cannot write to the hub's cache {folder}: {error.strerror}. Set HF_HOME to another folder"
+            ) from error
         missing = sum(size for name, size in files.items() if snapshot is None or not (snapshot / name).exists())
         check_space(folder, missing, self.hub_id)
 

@@ -30,6 +30,7 @@ from truedraft.models.wheels import Download, fetch
 __all__ = ["Library", "Listing", "catalogue", "pull", "resolve"]
 
 _FLOAT_BYTES = 4
+_LONG = 60  # letters of a name that a message repeats
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,17 @@ class Library:
             return self._named(named, terms)
         if not name:
             raise unknown(name, self.entries)
-        path = Path(name).expanduser()
-        if path.is_dir():
+        try:
+            path = Path(name).expanduser()
+            is_folder, is_file = path.is_dir(), path.is_file()
+        except (OSError, RuntimeError) as error:  # too long a name, a folder that may not be entered, nobody's home
+            raise UnknownModelError(
+                f"unknown model {_shortened(name)}: {error.args[-1]}. Give a name, a folder, a .gguf file or a hub id"
+            ) from error
+        if is_folder:
             check_folder(path, allow_pickle=terms.allow_pickle)
             return path
-        if path.is_file():
+        if is_file:
             return self._from_file(path, terms)
         if path.is_absolute() or name.startswith((".", "~")) or path.suffix == ".gguf":
             raise UnknownModelError(f"unknown model {name!r}: there is no such file or folder")
@@ -159,6 +166,10 @@ class Library:
                 return foreign
             twin = next((entry.name for entry in self.entries if entry.hub_id == hub_id), None)
             raise DownloadError(f"{error}{f'; {twin} is a quantised copy without the hub' if twin else ''}") from error
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= _LONG else f"{name[:_LONG]}...")
 
 
 def _converted(slot: Slot, origin: _Origin, terms: _Terms) -> Path:

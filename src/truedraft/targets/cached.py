@@ -12,6 +12,7 @@ mask unless one of `masks.MASKED_ATTENTION` is registered under its name.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from transformers import PreTrainedModel
 
 from truedraft.core import Scores
 from truedraft.errors import ParameterError, PromptError, UnsupportedModelError
+from truedraft.targets.changes import state_of
 from truedraft.targets.forward import features_of, logits_of, run_model
 from truedraft.targets.memory import available_memory, check_fits
 from truedraft.targets.passes import Pass, depths_after
@@ -57,7 +59,7 @@ class Nodes:
 
 
 class CachedModel:
-    """A causal language model, in evaluation mode, and the keys and values of its rows.
+    """A causal language model, in evaluation mode while it runs, and the keys and values of its rows.
 
     chunk: most tokens that `read` gives the model at once. available: bytes of memory that a device has left. ragged:
     whether the model can run on passes without padding, weights: the kind that it multiplies by (`fast.prepare` says
@@ -79,18 +81,30 @@ class CachedModel:
         if not isinstance(model, PreTrainedModel):
             raise UnsupportedModelError(f"{type(model).__name__} is not a transformers model")
         check_supported(model)
-        self.model: Any = model.eval()
+        self.model: Any = model
         self.device, self.dtype = model.device, model.dtype
         text: Any = model.config.get_text_config(decoder=True)
         self.layers: int = text.num_hidden_layers
         self.hidden_size: int = text.hidden_size
         self.context_length = context_length(model.config)
-        shapes, self.vocab_size = survey(model)
-        self._readable: int = self.model.get_input_embeddings().num_embeddings
+        self._shapes, self.vocab_size = survey(model)
+        embeddings: Any = model.get_input_embeddings()
+        self._readable: int = embeddings.num_embeddings
         self._chunk, self._available = chunk, available
         self.ragged, self.weights = ragged, weights
-        self._cache = SlotCache(shapes, dtype=self.dtype, device=self.device)
-        self._rows = Rows(self._cache)
+        self._cache, self._rows = self._empty()
+        self._state = state_of(model)
+
+    def _empty(self) -> tuple[SlotCache, Rows]:
+        cache = SlotCache(self._shapes, dtype=self.dtype, device=self.device)
+        return cache, Rows(cache)
+
+    def fork(self, available: Callable[[torch.device], int] | None = None) -> CachedModel:
+        """The same model with rows of its own, none yet: nobody who uses the one notices who uses the other."""
+        other = copy.copy(self)
+        other._available = available or self._available
+        other._cache, other._rows = other._empty()
+        return other
 
     # ── what a row holds ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,8 +148,12 @@ class CachedModel:
     def require(self, rows: int, length: int) -> None:
         """Make room for so many texts of `length` tokens, and for a tree behind them, so that nothing grows later.
 
-        `OutOfMemoryError` before anything is allocated. On a CPU memory is taken only as texts grow into it.
+        `OutOfMemoryError` before anything is allocated. On a CPU memory is taken only as texts grow into it. What freed
+        rows hold is dropped if the model's weights have changed since.
         """
+        if (state := state_of(self.model)) != self._state:
+            self._rows.forget()
+            self._state = state
         self._make_room(max(rows, len(self._rows)), length + _STEP)
 
     @torch.inference_mode()
@@ -144,9 +162,20 @@ class CachedModel:
         if key in self._rows:
             self._rows.free(key)
 
+    @property
+    def held(self) -> int:
+        """Bytes of its buffers; on a CPU those that no text has grown into yet take no memory."""
+        return self._cache.size(self._cache.rows, self._cache.capacity)
+
     def forget(self) -> None:
-        """Drop what freed rows still hold: a text that begins alike is then read anew, for whoever times reading."""
+        """Drop what freed rows still hold: a text that begins alike is then read anew, for whoever times reading.
+
+        If no row is in use, the memory is given back too.
+        """
         self._rows.forget()
+        if not len(self._rows):
+            self._rows.resize(0, 0)
+            self._cache.resize(0, 0)
 
     # ── running the model ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,8 +1,8 @@
 """Make a model fast on this machine, and exact where that costs little: packed layers and our own attention.
 
-What wins is measured and what is exact is tried, layer by layer and shape by shape, when a model is loaded; whatever
-does not work out leaves the model as transformers made it, with a note that says why. This file refuses to know
-model names.
+What wins is measured and what is exact is tried, layer by layer and shape by shape, when a model is loaded, and what
+takes the place of something else is compared with it; whatever does not work out leaves the model as transformers made
+it, with a note that says why. This file refuses to know model names.
 """
 
 from __future__ import annotations
@@ -10,25 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import PreTrainedModel
 
 from truedraft.errors import UnsupportedModelError
 from truedraft.targets.activations import even_activations
-from truedraft.targets.attention import PLAIN, Layout, register
-from truedraft.targets.exact import HeadCount, find_layout
+from truedraft.targets.adopt import Adoption, adopt
+from truedraft.targets.attention import PLAIN, Layout
+from truedraft.targets.exact import find_layout
 from truedraft.targets.kernels import KERNELS, Float16, MakeKernel, Packed, why_not
 from truedraft.targets.lean import make_lean
-from truedraft.targets.masks import MASKED_ATTENTION
-from truedraft.targets.packed import Linear, Product, joined, linears, pack, siblings
+from truedraft.targets.look import Look, look_at
+from truedraft.targets.packed import Linear, Product, joined, pack
 from truedraft.targets.products import Form, Stopwatch, Trial, form_of, pad, try_out
 
 __all__ = ["Preparation", "prepare"]
 
-_SURVEY = "truedraft-survey"
 _TOLERATED = 1.1  # an exact layer may cost so much of the time of the fastest before exactness has to be asked for
 
 
@@ -50,14 +48,6 @@ _Groups = Sequence[tuple[Form, list[Linear]]]
 """Layers that share an input, with the form of their product."""
 
 
-@dataclass(frozen=True)
-class _Survey:
-    """What one short pass shows. groups: layers that share an input. heads: the shapes of attention."""
-
-    groups: list[list[Linear]]
-    heads: set[HeadCount]
-
-
 def prepare(
     model: PreTrainedModel,
     *,
@@ -77,24 +67,37 @@ def prepare(
         raise UnsupportedModelError(f"weights cannot be {weights} here: {obstacle}; leave weights out")
     if obstacle is not None:
         return _unprepared(exact, obstacle)
-    survey = _survey(model)
-    clock = stopwatch or Stopwatch()
-    groups, trials = _tried(_formed(model, survey, weights), clock)
-    layout = None if exact is False else find_layout(survey.heads)
-    obstacle = _why_not_exact(model, survey, trials, layout)
+    look, clock = look_at(model), stopwatch or Stopwatch()
+    groups, trials = _tried(_formed(model, look, weights), clock)
+    layout = None if exact is False else find_layout(look.heads)
+    obstacle = _why_not_exact(model, look, trials, layout)
     if exact and obstacle is not None:
         return _unprepared(exact, obstacle)
     becomes_exact = exact is not False and obstacle is None and (exact or _is_cheap(groups, trials))
+    adoption = _adopted(model, look, layout if becomes_exact else None)
+    if becomes_exact and not adoption.attention:
+        becomes_exact, obstacle = False, adoption.fault
+        if exact:
+            return _unprepared(exact, obstacle or "")
     pad(_replace(model, groups, trials, all_of_them=becomes_exact), clock)
     if becomes_exact:
         even_activations(model)
-    ragged = False
-    if survey.heads and model.dtype is torch.float32:
-        chosen = layout if becomes_exact and layout else PLAIN
-        model.set_attn_implementation(register(chosen))
-        ragged = make_lean(model, chosen)
-    notes = () if exact is False or obstacle is None else (obstacle,)
-    return Preparation(becomes_exact, notes, ragged, _mostly(groups))
+    if adoption.can_be_lean:
+        make_lean(model, layout if becomes_exact and layout else PLAIN)
+    said = (None if exact is False else obstacle, adoption.fault)
+    notes = tuple(dict.fromkeys(note for note in said if note is not None))
+    return Preparation(becomes_exact, notes, adoption.can_be_lean, _mostly(groups))
+
+
+def _adopted(model: PreTrainedModel, look: Look, layout: Layout | None) -> Adoption:
+    """Our attention of this layout, or a plain one, where it can take the place of the model's own."""
+    if not look.heads or model.dtype is not torch.float32:
+        return Adoption()
+    return adopt(model, layout or PLAIN) if look.foreign is None else Adoption(fault=_foreign(model, look.foreign))
+
+
+def _foreign(model: PreTrainedModel, reason: str) -> str:
+    return f"{model.config.model_type} keeps its own attention: {reason}"
 
 
 def _unprepared(exact: bool | None, obstacle: str) -> Preparation:
@@ -103,14 +106,16 @@ def _unprepared(exact: bool | None, obstacle: str) -> Preparation:
     return Preparation(False, (obstacle,))
 
 
-def _why_not_exact(
-    model: PreTrainedModel, survey: _Survey, trials: dict[Form, Trial], layout: Layout | None
-) -> str | None:
+def _why_not_exact(model: PreTrainedModel, look: Look, trials: dict[Form, Trial], layout: Layout | None) -> str | None:
     """Why logits cannot be exact, None if they can."""
     if model.dtype is not torch.float32:
         return f"exact logits need float32, and the model is in {model.dtype}"
-    if not survey.heads:
+    if not look.heads:
         return f"{model.config.model_type} does not use transformers' attention interface"
+    if look.foreign is not None:
+        return _foreign(model, look.foreign)
+    if look.outside:
+        return f"{model.config.model_type} multiplies outside its linear layers ({', '.join(sorted(look.outside))})"
     inexact = [form for form, trial in trials.items() if trial.exact_rows is None]
     if inexact:
         return f"products of {inexact[0].inputs} by {inexact[0].outputs} depend on how many rows they have"
@@ -138,7 +143,7 @@ def _replace(model: PreTrainedModel, groups: _Groups, trials: dict[Form, Trial],
 # ── kernels ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _formed(model: PreTrainedModel, survey: _Survey, weights: str) -> _Groups:
+def _formed(model: PreTrainedModel, look: Look, weights: str) -> _Groups:
     """The groups with the kernels that they are to have: none that rounds, unless by name and not what ties logits."""
     wanted = KERNELS[weights]
     narrow = why_not(next(model.parameters()), Float16) is None
@@ -154,7 +159,7 @@ def _formed(model: PreTrainedModel, survey: _Survey, weights: str) -> _Groups:
         kernel, rounds = kernel_of(group)
         return form_of(group, kernel, rounds=rounds)
 
-    return [(form(group), group) for group in survey.groups]
+    return [(form(group), group) for group in look.groups]
 
 
 def _tried(groups: _Groups, stopwatch: Stopwatch) -> tuple[_Groups, dict[Form, Trial]]:
@@ -189,30 +194,3 @@ def _mostly(groups: _Groups) -> str:
     for form, _ in groups:
         weights[names[form.kernel]] += form.outputs * form.inputs
     return max(weights, key=weights.__getitem__, default="auto")
-
-
-# ── a short pass, and what is measured ────────────────────────────────────────────────────────────────────────────
-
-
-def _survey(model: PreTrainedModel) -> _Survey:
-    """Run two tokens through the model and look on; its attention is left as it was."""
-    heads: set[HeadCount] = set()
-
-    def note(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
-    ) -> tuple[Tensor, None]:
-        heads.add(HeadCount(query.shape[1], key.shape[1], query.shape[3], value.shape[3]))
-        output = value.mean(2, keepdim=True).repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-        return output.expand(-1, -1, query.shape[2], -1).transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(_SURVEY, note)
-    AttentionMaskInterface.register(_SURVEY, MASKED_ATTENTION[PLAIN.name])
-    before = model.config._attn_implementation
-    model.set_attn_implementation(_SURVEY)
-    try:
-        groups = siblings(
-            model, linears(model), lambda: model(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
-        )
-    finally:
-        model.set_attn_implementation(before)
-    return _Survey(groups, heads)

@@ -5,7 +5,8 @@ This file knows how transformers is called and what it answers, nothing of rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,9 +27,16 @@ def run_model(
     *,
     taps: Sequence[int] = (),
     scored: bool = True,
+    last: bool = False,
 ) -> Any:
-    """Run the model on tokens [n] of every span; its output. Unless scored, the head is left out."""
-    options: dict[str, Any] = {}
+    """Run the model on tokens [n] of every span, in evaluation mode; its output.
+
+    Unless scored, the head is left out; last: it needs to score nothing but the last column.
+    """
+    if model.training:
+        with _evaluating(model):
+            return run_model(model, what, tokens, cache, taps=taps, scored=scored, last=last)
+    options: dict[str, Any] = {"logits_to_keep": 1} if last else {}
     if what.is_ragged:
         ids, positions = [[token for row in tokens for token in row]], what.positions[what.places][None]
     else:
@@ -45,6 +53,19 @@ def run_model(
             output_hidden_states=list(taps) if taps else None,
             **options,
         )
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode for a model that its owner trains: each part has its own mode back afterwards."""
+    parts = [part for part in model.modules() if part.training]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.training = True
 
 
 def logits_of(output: Any, what: Pass) -> list[Tensor]:

@@ -24,15 +24,34 @@ from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import as_one
 from truedraft.targets.passes import Pass, current
 
-__all__ = ["make_lean", "signed"]
+__all__ = ["make_lean", "signed", "undo_lean"]
 
-_KNOWN = {
-    "transformers.models.llama.modeling_llama.LlamaDecoderLayer",
-    "transformers.models.mistral.modeling_mistral.MistralDecoderLayer",
-    "transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer",
-    "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer",
+
+def _no_window(config: Any, place: int) -> int | None:
+    """Whatever the configuration says."""
+    return None
+
+
+def _same_window(config: Any, place: int) -> int | None:
+    """In all layers, whatever is said of single ones."""
+    window: int | None = config.sliding_window
+    return window
+
+
+def _own_window(config: Any, place: int) -> int | None:
+    """In the layers that are said to slide."""
+    return _same_window(config, place) if config.layer_types[place] == "sliding_attention" else None
+
+
+_KNOWN: dict[str, Callable[[Any, int], int | None]] = {
+    "transformers.models.llama.modeling_llama.LlamaDecoderLayer": _no_window,
+    "transformers.models.mistral.modeling_mistral.MistralDecoderLayer": _same_window,
+    "transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer": _own_window,
+    "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer": _own_window,
 }
-"""Layers by their full names, so that a model's own module is the only one that has to be imported."""
+"""Layers by their full names, so that a model's own module is the only one that has to be imported, and how many
+positions each looks back: configurations hold settings that their models do not read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +107,10 @@ class _Layer:
     gate_up: Callable[[Tensor], Tensor]
     activation: Callable[[Tensor], Tensor]
     down: Callable[[Tensor], Tensor]
+    window: int | None
 
     @classmethod
-    def of(cls, layer: Any, layout: Layout) -> _Layer:
+    def of(cls, layer: Any, layout: Layout, window: int | None) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         dim = attention.head_dim
         layers = (attention.q_proj, attention.k_proj, attention.v_proj)
@@ -112,6 +132,7 @@ class _Layer:
             gate_up=gate_up,
             activation=mlp.act_fn.forward,
             down=down,
+            window=window,
         )
 
     def __call__(
@@ -164,33 +185,24 @@ class _LeanDecoder(nn.Module):
         seen: Any = {}
         hidden: Tensor = self.embed_tokens(input_ids)
         rotation = signed(self.rotary_emb(hidden, position_ids))
-        masks: dict[str, Tensor | None] = {}
-        for place, kind in enumerate(_kinds(self.config)):
-            if kind not in masks:
-                masks[kind] = self._mask(kind, hidden.dtype)
+        masks: dict[int | None, Tensor | None] = {}
+        layer: Any
+        for place, layer in enumerate(self.layers):
+            lean: _Layer = layer.lean
+            if lean.window not in masks:
+                masks[lean.window] = self._mask(lean.window, hidden.dtype)
             if place in taps:
                 seen[place] = hidden
-            layer: Any = self.layers[place]
-            hidden = layer.lean(hidden, what=what, place=place, mask=masks[kind], cache=cache, rotation=rotation)
+            hidden = lean(hidden, what=what, place=place, mask=masks[lean.window], cache=cache, rotation=rotation)
         last = self.last_norm(hidden[:, : what.columns])
         if len(self.layers) in taps:
             seen[len(self.layers)] = last
         return BaseModelOutputWithPast(last_hidden_state=last, cache=cache, hidden_states=seen or None)
 
-    def _mask(self, kind: str, dtype: torch.dtype) -> Tensor | None:
-        """The mask of one kind of layers."""
-        window = self.config.sliding_window if kind == "sliding_attention" else None
+    def _mask(self, window: int | None, dtype: torch.dtype) -> Tensor | None:
+        """The mask of the layers that look back so far."""
         rule = causal_mask_function if window is None else sliding_window_causal_mask_function(window)
         return self.masks(mask_function=rule, dtype=dtype, local_size=window)
-
-
-def _kinds(config: Any) -> list[str]:
-    """What every layer attends to, as transformers names it."""
-    given = getattr(config, "layer_types", None)
-    if given is not None:
-        return list(given)
-    slides = getattr(config, "sliding_window", None) is not None
-    return ["sliding_attention" if slides else "full_attention"] * int(config.num_hidden_layers)
 
 
 def _at_least(x: Tensor, rows: int) -> Tensor:
@@ -231,15 +243,25 @@ def make_lean(model: Any, layout: Layout) -> bool:
     """Make a decoder lean, in place, with attention of this layout, if all its layers are known; whether they were."""
     decoder = model.get_decoder()
     layers = getattr(decoder, "layers", ())
-    known = [f"{type(layer).__module__}.{type(layer).__qualname__}" in _KNOWN for layer in layers]
-    if isinstance(decoder, _LeanDecoder) or not known or not all(known):
+    names = [f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers]
+    if isinstance(decoder, _LeanDecoder) or not names or not _KNOWN.keys() >= set(names):
         return False
-    for layer in layers:
-        layer.lean = _Layer.of(layer, layout)
+    lean = [_Layer.of(layer, layout, _KNOWN[names[at]](decoder.config, at)) for at, layer in enumerate(layers)]
     decoder.last_norm = _Norm.of(decoder.norm)
+    for layer, computed in zip(layers, lean, strict=True):
+        layer.lean = computed
     decoder.masks = MASKED_ATTENTION["truedraft-exact" if layout.exact else "truedraft"]
     decoder.__class__ = _leaner(type(decoder))
     return True
+
+
+def undo_lean(model: Any) -> None:
+    """Make a lean decoder what it was."""
+    decoder = model.get_decoder()
+    decoder.__class__ = type(decoder).__bases__[1]
+    for layer in decoder.layers:
+        del layer.lean
+    del decoder.last_norm, decoder.masks
 
 
 def _leaner(kind: type) -> type:

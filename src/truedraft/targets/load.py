@@ -7,6 +7,7 @@ catalogue names and downloads.
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -42,15 +43,15 @@ def load_model(
     """The causal language model in a folder (config.json and weights), ready to run.
 
     dtype: "auto" is float32, and so exact, on a CPU and bfloat16 elsewhere. device: "auto" is a GPU if there is one.
-    attention: "auto" is "sdpa"; "eager", or another name that is registered with transformers'
+    attention: "auto" is "sdpa" where the model has it and else "eager"; or a name that is registered with transformers'
     `AttentionInterface`. Raises `UnknownModelError` without a configuration, `UnsupportedModelError` with the reason,
     and `CorruptModelError` for damaged, missing or misshapen tensors.
     """
     place = _device_named(device)
-    precision, attention = _dtype_named(dtype, place), _attention_named(attention)
+    precision, chosen = _dtype_named(dtype, place), _attention_named(attention)
     config = _read_config(folder, trust_remote_code)
     check_supported(config)
-    options = {"config": config, "dtype": precision, "attn_implementation": attention}
+    options = {"config": config, "dtype": precision, "attn_implementation": chosen}
     model: Any = _read_weights(folder, allow_pickle, trust_remote_code=trust_remote_code, **options)
     return CachedModel(model.to(place).requires_grad_(False))
 
@@ -86,11 +87,12 @@ def _dtype_named(dtype: str | torch.dtype, place: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _attention_named(attention: str) -> str:
+def _attention_named(attention: str) -> str | None:
+    """None lets transformers take what the model has."""
     known = ["eager", *AttentionInterface().valid_keys()]
     if attention != "auto" and attention not in known:
         raise ParameterError(f"attention is {attention!r}: expected auto, {', '.join(known)}")
-    return "sdpa" if attention == "auto" else attention
+    return None if attention == "auto" else attention
 
 
 def _read_config(folder: Path, trust_remote_code: bool) -> PreTrainedConfig:
@@ -120,10 +122,14 @@ def _read_weights(folder: Path, allow_pickle: bool, **options: Any) -> PreTraine
             output_loading_info=True,
             **options,
         )
-    except (SafetensorError, EOFError, OSError, RuntimeError) as error:
+    except (SafetensorError, UnpicklingError, EOFError, OSError, RuntimeError) as error:
         raise CorruptModelError(f"the weights in {folder} cannot be read: {_first_line(error)}") from error
     except (ImportError, ValueError) as error:
-        raise UnsupportedModelError(f"the model in {folder} cannot be built: {_first_line(error)}") from error
+        named = options.get("attn_implementation")
+        how, instead = ("", "") if named is None else (f" with {named} attention", "; leave attention out")
+        raise UnsupportedModelError(
+            f"the model in {folder} cannot be built{how}: {_first_line(error)}{instead}"
+        ) from error
     model: PreTrainedModel
     model, found = loaded
     if missing := sorted(found["missing_keys"]):

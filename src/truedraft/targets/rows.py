@@ -151,19 +151,20 @@ class Rows:
         if best >= len(self):
             self._swap(own, best)
         else:
+            self.held[own].tokens = []
             self._moves.copy_row(best, own, known[best])
             self.held[own].tokens = self.held[best].tokens[: known[best]]
 
     def free(self, key: Hashable) -> None:
-        """Take a key's row out of use."""
-        index = self._places.pop(key)
-        last = len(self)
+        """Take a key's row out of use. An interruption leaves rows that hold nothing, not another's."""
+        index, last = self._places[key], len(self) - 1
         self.held[index].forget(0)
         self.held[index].reserved = 0
         if index != last:
             self._swap(index, last)
             moved = next(key for key, place in self._places.items() if place == last)
-            self._places[moved] = index
+            self._places[moved], self._places[key] = index, last
+        del self._places[key]
 
     def forget(self) -> None:
         """Drop what the rows that are not in use still hold."""
@@ -171,5 +172,8 @@ class Rows:
             row.tokens.clear()
 
     def _swap(self, one: int, other: int) -> None:
-        self._moves.swap_rows(one, other, max(self.held[one].used, self.held[other].used))
-        self.held[one], self.held[other] = self.held[other], self.held[one]
+        """Exchange two rows: while slots move, neither is known to hold anything."""
+        rows = self.held[other], self.held[one]
+        self.held[one], self.held[other] = Row(reserved=rows[1].reserved), Row(reserved=rows[0].reserved)
+        self._moves.swap_rows(one, other, max(row.used for row in rows))
+        self.held[one], self.held[other] = rows

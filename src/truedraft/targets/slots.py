@@ -96,13 +96,14 @@ class SlotCache(Cache):
 
     def resize(self, rows: int, capacity: int, *, used: int = 0) -> None:
         """Reallocate. The first `used` slots of rows that exist before and after keep their content."""
-        for index, (heads, dim) in enumerate(self._kinds):
-            before = self._buffers[index][:, :rows, :, :used]
+        buffers = []
+        for (heads, dim), old in zip(self._kinds, self._buffers, strict=True):
+            before = old[:, :rows, :, :used]
             buffer = _zeros((len(before), rows, heads, capacity, dim), self.dtype, self.device)
             if before.numel():
                 buffer[:, : self.rows, :, :used] = before
-            self._buffers[index] = buffer
-        self.rows, self.capacity = rows, capacity
+            buffers.append(buffer)
+        self._buffers, self.rows, self.capacity = buffers, rows, capacity
 
     def begin(self, what: Pass) -> None:
         """Point every layer at the slots that the pass writes and sees."""
