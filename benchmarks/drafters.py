@@ -40,7 +40,6 @@ from truedraft.bench.texts import ids_of
 from truedraft.build import DRAFTERS, Kit, Options, assemble, load, parse_shape
 from truedraft.errors import TruedraftError
 from truedraft.model import Model
-from truedraft.targets.cached import CachedModel
 from truedraft.verify.auto import rule_named
 
 PLAIN = "none"
@@ -170,8 +169,7 @@ def arm(base: Model, name: str) -> Model:
     given = dict(part.split("=", 1) for part in settings.split(",") if part)
     options = Options.of({"drafter": drafter, "batch": 1, **{each: parsed(value) for each, value in given.items()}})
     target: Any = base.decoder.target
-    shared = target.model
-    own = CachedModel(shared.model, ragged=shared.ragged, weights=shared.weights)
+    own = target.model.fork()
     kit = Kit(options, own, base.facts)
     shape = parse_shape(options.draft_tokens, options.tree)
     return replace(assemble(kit, rule_named(options.rule), shape, name=base.name), batch=1)

@@ -14,8 +14,8 @@ from torch import Tensor
 from truedraft.targets.attention import Layout, register
 from truedraft.targets.forward import logits_of, run_model
 from truedraft.targets.lean import make_lean, undo_lean
-from truedraft.targets.passes import Pass, Span, depths_after
-from truedraft.targets.trial import SurveyCache, tolerance_of
+from truedraft.targets.passes import Pass
+from truedraft.targets.trial import FAULTS, SurveyCache, span, tolerance_of
 
 __all__ = ["Adoption", "adopt"]
 
@@ -57,7 +57,7 @@ def adopt(model: Any, layout: Layout) -> Adoption:
 def _logits(model: Any) -> Tensor:
     """Logits [N, V] of a small tree."""
     ids = model.get_input_embeddings().num_embeddings
-    what = Pass((Span(0, 0, _TREE, depths_after((), _TREE), len(_TREE)),), model.device)
+    what = Pass((span(0, 0, _TREE),), model.device)
     output = run_model(model, what, [[(7 * node + 5) % ids for node in range(len(_TREE))]], SurveyCache())
     return logits_of(output, what)[0]
 
@@ -68,7 +68,7 @@ def _fault(model: Any, expected: Tensor) -> str | None:
         found = _logits(model)
     except torch.OutOfMemoryError:
         raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except FAULTS as error:
         return f"a pass fails ({_line(error)})"
     difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
     if difference <= tolerance_of(model.dtype) * largest:

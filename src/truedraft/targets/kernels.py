@@ -17,7 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["KERNELS", "EightBit", "Float16", "FourBit", "Half", "Kernel", "MakeKernel", "Packed", "why_not"]
+__all__ = [
+    "KERNELS",
+    "EightBit",
+    "Float16",
+    "FourBit",
+    "Half",
+    "Kernel",
+    "MakeKernel",
+    "Packed",
+    "why_not",
+    "with_spare",
+]
 
 _BATCH = 8  # rows that the kernels are told to expect; a weight packed for fewer than 4 is slow beyond one row
 _GROUP = 32  # inputs that share a scale and a zero in 4 bits
@@ -113,10 +124,8 @@ class Float16:
         """x W^T + b, of as many rows as have the same bits in every product, though more be computed."""
         count, inputs = x.numel() // x.shape[-1], x.shape[-1]
         if spare := -count % _alike():
-            rows = x.reshape(count, inputs)
-            # What else is computed does not matter, and copies of a single row are made soonest.
-            rows = rows.expand(1 + spare, -1) if count == 1 else functional.pad(rows, (0, 0, 0, spare))
-            product = self._linear(rows.contiguous(), self._packed)[:count].view(*x.shape[:-1], -1)
+            rows = with_spare(x.reshape(count, inputs), count + spare)
+            product = self._linear(rows, self._packed)[:count].view(*x.shape[:-1], -1)
         else:
             product = self._linear(x, self._packed)
         return _with_bias(product.mul_(self._unscale), bias)
@@ -130,6 +139,12 @@ class Float16:
     def holds(weight: Tensor) -> bool:
         """Whether no weight is rounded."""
         return all(map(_fits, weight.detach().split(_CHUNK)))
+
+
+def with_spare(x: Tensor, rows: int) -> Tensor:
+    """x [n, in] as `rows` rows. What the others hold does not matter: copies of a single row are made soonest."""
+    count = len(x)
+    return x.expand(rows, -1).contiguous() if count == 1 else functional.pad(x, (0, 0, 0, rows - count))
 
 
 @cache

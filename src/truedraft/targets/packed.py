@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from truedraft.targets.kernels import MakeKernel, Packed
+from truedraft.targets.kernels import MakeKernel, Packed, with_spare
 
 __all__ = ["PackedLinear", "Product", "as_one", "joined", "linears", "pack", "siblings"]
 
@@ -41,18 +41,13 @@ class Product:
         """x [..., in] -> [..., out]."""
         count = x.numel() // self.inputs
         if 0 < count < self.rows:
-            padded = self._padded(x.reshape(count, self.inputs), count)
-            return self._multiply(padded)[:count].view(*x.shape[:-1], self.outputs)
+            rows = with_spare(x.reshape(count, self.inputs), self.rows)
+            return self._multiply(rows)[:count].view(*x.shape[:-1], self.outputs)
         return self._multiply(x)
 
     def pad_to(self, rows: int) -> None:
         """Compute at least so many rows, and never fewer than at first."""
         self.rows = max(rows, self._least)
-
-    def _padded(self, x: Tensor, count: int) -> Tensor:
-        if count == 1:  # what else is computed does not matter, and copies of itself are made soonest
-            return x.expand(self.rows, -1).contiguous()
-        return nn.functional.pad(x, (0, 0, 0, self.rows - count))
 
     def _multiply(self, x: Tensor) -> Tensor:
         return self._kernel.multiply(x, self.bias)

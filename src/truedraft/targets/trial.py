@@ -24,7 +24,10 @@ from truedraft.targets.passes import Pass, Span, depths_after
 from truedraft.targets.slots import HeadShape, SlotCache
 from truedraft.targets.support import context_length
 
-__all__ = ["SurveyCache", "survey", "tolerance_of"]
+__all__ = ["FAULTS", "SurveyCache", "span", "survey", "tolerance_of"]
+
+FAULTS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError)
+"""What a pass ends in that a model cannot make."""
 
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}  # of the largest logit; rounding alone is far below
 _LOW_PRECISION_TOLERANCE = 0.1
@@ -100,7 +103,7 @@ def survey(model: PreTrainedModel) -> tuple[list[HeadShape], int]:
         found = _try_out(model)
     except torch.OutOfMemoryError:
         raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except FAULTS as error:
         raise UnsupportedModelError(f"{name} cannot run on a draft tree: {error}") from error
     if not found.is_finite:
         raise CorruptModelError(
@@ -148,7 +151,7 @@ def _long_text(model: PreTrainedModel) -> list[int]:
     return [(7 * place + 5) % ids for place in range(room)]
 
 
-def _span(row: int, base: int, parents: tuple[int, ...]) -> Span:
+def span(row: int, base: int, parents: tuple[int, ...]) -> Span:
     """A row's new nodes behind its committed tokens."""
     return Span(row, base, parents, depths_after((), parents), len(parents))
 
@@ -159,20 +162,20 @@ def _try_out(model: PreTrainedModel) -> _Trial:
     """
     embeddings: Any = model.get_input_embeddings()
     root, one, other = (token % embeddings.num_embeddings for token in (1, 2, 3))
-    chain = _span(0, 0, (-1, 0))
+    chain = span(0, 0, (-1, 0))
     chains = Pass((chain, replace(chain, row=1)), model.device)
     noted = SurveyCache()
     texts = logits_of(run_model(model, chains, [[root, one], [root, other]], noted), chains)
     long = _long_text(model)
     cache = SlotCache(noted.shapes, dtype=model.dtype, device=model.device)
     cache.resize(2, len(long) + _NODES)
-    whole = Pass((_span(0, 0, tuple(range(-1, len(long)))),), model.device)
+    whole = Pass((span(0, 0, tuple(range(-1, len(long)))),), model.device)
     cache.begin(whole)
     last = run_model(model, whole, [[*long, one]], cache, last=True).logits[0, -1]
-    prefix = Pass((_span(1, 0, (-1,)),), model.device)
+    prefix = Pass((span(1, 0, (-1,)),), model.device)
     cache.begin(prefix)
     run_model(model, prefix, [[root]], cache, scored=False)
-    trees = Pass((_span(0, len(long), (-1,) * _NODES), _span(1, 1, (-1, -1))), model.device)
+    trees = Pass((span(0, len(long), (-1,) * _NODES), span(1, 1, (-1, -1))), model.device)
     cache.begin(trees)
     behind_long, behind_root = logits_of(run_model(model, trees, [[other, root, one], [one, other]], cache), trees)
     alone = torch.stack([last, texts[0][1], texts[1][1]])
