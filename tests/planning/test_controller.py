@@ -14,7 +14,7 @@ from truedraft.drafters.none import NoDrafter
 from truedraft.planning.controller import Controller
 from truedraft.planning.costs import RoundCosts
 from truedraft.planning.fixed import Fixed
-from truedraft.planning.levels import Yield, allowed_level, ladder
+from truedraft.planning.levels import Seen, Yield, allowed_level, ladder
 from truedraft.planning.profile import PassTime, Profile
 from truedraft.request import Parameters, make_session
 from truedraft.toy import Script, TabularDrafter, TabularTarget, random_language
@@ -56,16 +56,50 @@ def record(drafted, accepted, *, shape=None, emitted=None):
     return Round(1, shape or Shape.chain(4), Draft(tree), verdict, emitted or accepted + 1, Timings())
 
 
+NEVER = 1.0 - 1e-9
+"""A fading that forgets nothing."""
+
+
+def taught(levels, records, fading=NEVER):
+    """What is known of one text after these rounds."""
+    known = Yield(len(levels), [fading])
+    for item in records:
+        known.learn(Seen.of([item], levels))
+    return known
+
+
 def test_yields_are_counted_by_rung():
-    levels = ladder(Shape.chain(4))
-    seen = Yield(levels, fading=1.0)
-    seen.learn(record(4, 2), 4)
-    seen.learn(record(1, 1), 4)
-    seen.learn(record(4, 0, shape=Shape.chain(2)), 2)
+    rounds = [record(4, 2), record(1, 1), record(4, 0, shape=Shape.chain(2))]
+    seen = taught(ladder(Shape.chain(4)), rounds)
     gained, filled = seen.rates(1e-9)
-    assert gained == pytest.approx([2 / 3, 1 / 3, 0, 0], abs=1e-6)
-    assert filled == pytest.approx([1, 2 / 3, 1 / 2, 1 / 2], abs=1e-6)
-    assert seen.weight == pytest.approx([3, 3, 2, 2])
+    assert gained[0, :2] == pytest.approx([2 / 3, 1 / 3], abs=1e-6) and gained[0, 2:].max() < 1e-6
+    assert filled[0] == pytest.approx([1, 2 / 3, 1 / 2, 1 / 2], abs=1e-6)
+    assert seen.weight[0] == pytest.approx([3, 3, 2, 2])
+    assert seen.tests[0] == pytest.approx([3, 2, 1, 0])
+
+
+def test_a_round_that_lost_its_first_bet_says_nothing_of_the_second():
+    """Ten drafts that were wrong at once, then two of one token that was right: the second is as good as unknown."""
+    seen = taught(ladder(Shape.chain(4)), [record(4, 0)] * 10 + [record(1, 1, shape=Shape.chain(1))] * 2)
+    assert seen.tests[0] == pytest.approx([12, 0, 0, 0])
+    prior = np.array([[0.5, 0.4, 0.32, 0.25]]), np.ones((1, 4))
+    gained, _ = seen.rates(8.0, prior)
+    assert gained[0, 0] == pytest.approx((2 + 8 * 0.5) / 20)
+    assert gained[0, 1:] / gained[0, :-1] == pytest.approx([0.8, 0.8, 0.25 / 0.32]), "as the prior has it"
+
+
+def test_texts_learn_for_themselves_and_together_as_if_one_had_come_after_another():
+    levels = ladder(Shape.chain(3))
+    items = [record(3, 3, shape=levels[-1]), None, record(3, 0, shape=levels[-1]), record(0, 0, shape=Shape(0))]
+    own = Yield(3, [0.9] * 4)
+    own.learn(Seen.of(items, levels))
+    assert own.weight.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 0]]
+    assert own.rates(1.0)[0][0].sum() > own.rates(1.0)[0][1].sum() > own.rates(1.0)[0][2].sum()
+    everyone = Yield(3, [0.9])
+    everyone.learn(Seen.of(items, levels), together=True)
+    assert everyone.weight[0] == pytest.approx([1.9] * 3) and everyone.tests[0] == pytest.approx([1.9, 0.95, 0.95])
+    moved = own.among([2, None, 0], 0.9)
+    assert moved.weight.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1]] and moved.tests[2].tolist() == [1, 1, 1]
 
 
 def drawn(shape, path, nodes):
@@ -79,37 +113,33 @@ def test_a_drawn_tree_tells_about_its_own_rung_alone():
     """Two chains of four: the fourth token has the number seven, and a tree of four would have been one chain."""
     levels = ladder(Shape(4, 2, 8))
     assert [level.nodes for level in levels] == [1, 2, 4, 8]
-    seen = Yield(levels, fading=0.9)
-    for _ in range(60):
-        seen.learn(drawn(levels[-1], (1, 3, 5, 7), 8), 4)
-    assert seen.weight[:3].tolist() == [0, 0, 0]
+    seen = taught(levels, [drawn(levels[-1], (1, 3, 5, 7), 8)] * 60, fading=0.9)
+    assert seen.weight[0, :3].tolist() == [0, 0, 0]
     gained, filled = seen.rates(0.01)
-    assert gained.sum() == pytest.approx(4.0, rel=0.05) and filled[-1] == pytest.approx(1.0)
+    assert gained.sum() == pytest.approx(4.0, rel=0.05) and filled[0, -1] == pytest.approx(1.0)
     for _ in range(60):
-        seen.learn(drawn(levels[-1], (), 8), 4)
-    assert seen.rates(1.0)[0][-1] < 0.05 and seen.rates(1.0)[0].min() >= 0.0
+        seen.learn(Seen.of([drawn(levels[-1], (), 8)], levels))
+    assert seen.rates(1.0)[0][0, -1] < 0.05 and seen.rates(1.0)[0].min() >= 0.0
 
 
 def test_fixed_trees_and_chains_tell_about_all_rungs_also_when_they_are_drawn():
     for shape, path in ((Shape.tree(2, 1), (1, 3)), (Shape.chain(2), (1, 2))):
-        seen = Yield(ladder(shape), fading=1.0)
-        seen.learn(drawn(shape, path, shape.nodes), 2)
-        assert seen.weight.tolist() == [1, 1] and seen.rates(1e-9)[0] == pytest.approx([1, 1], abs=1e-6)
+        seen = taught(ladder(shape), [drawn(shape, path, shape.nodes)])
+        assert seen.weight.tolist() == [[1, 1]] and seen.rates(1e-9)[0][0] == pytest.approx([1, 1], abs=1e-6)
 
 
 def test_what_was_never_tried_carries_on_what_is_below():
-    seen = Yield(ladder(Shape.chain(6)), fading=0.9)
-    for _ in range(40):
-        seen.learn(record(2, 2, shape=Shape.chain(2)), 2)
-    gained, _ = seen.rates(2.0)
+    levels = ladder(Shape.chain(6))
+    seen = taught(levels, [record(2, 2, shape=Shape.chain(2))] * 40, fading=0.9)
+    gained = seen.rates(2.0)[0][0]
     assert gained[1] > 0.8 and 0.5 < gained[3] < gained[2] < gained[1]
     for _ in range(40):
-        seen.learn(record(2, 0, shape=Shape.chain(2)), 2)
+        seen.learn(Seen.of([record(2, 0, shape=Shape.chain(2))], levels))
     assert seen.rates(2.0)[0].max() < 0.1
 
 
 def test_costs_follow_the_passes_seen():
-    costs = RoundCosts(profile(), [1, 2, 4])
+    costs = RoundCosts(profile(), [0, 1, 2, 4])
     assert costs.passes(1, 64) == pytest.approx([1, 1, 1, 1])
     for _ in range(20):
         costs.learn(1, [0], 64, 2.0)
@@ -123,7 +153,7 @@ def test_costs_follow_the_passes_seen():
 
 
 def test_a_few_slow_passes_say_little_of_what_a_width_costs():
-    costs = RoundCosts(profile(), [1, 2, 4])
+    costs = RoundCosts(profile(), [0, 1, 2, 4])
     for _ in range(20):
         costs.learn(1, [0], 64, 1.0)
     for _ in range(2):
@@ -133,7 +163,7 @@ def test_a_few_slow_passes_say_little_of_what_a_width_costs():
 
 @pytest.mark.parametrize(("ragged", "width"), [(False, 5), (True, 2)])
 def test_a_pass_is_as_wide_as_its_longest_draft_or_its_mean_one(ragged, width):
-    costs = RoundCosts(replace(profile(slope=1.0), model={"ragged": ragged}), [1, 2, 4])
+    costs = RoundCosts(replace(profile(slope=1.0), model={"ragged": ragged}), [0, 1, 2, 4])
     for _ in range(50):
         costs.learn(4, [4, 0, 0, 0], 64, 2.0 * profile(slope=1.0).pass_seconds(width, batch=4))
     expected = 2.0 * profile(slope=1.0).pass_seconds(1, batch=4)
@@ -141,7 +171,7 @@ def test_a_pass_is_as_wide_as_its_longest_draft_or_its_mean_one(ragged, width):
 
 
 def test_costs_outside_the_pass_grow_with_the_draft():
-    costs = RoundCosts(profile(), [1, 2, 4])
+    costs = RoundCosts(profile(), [0, 1, 2, 4])
     assert costs.outside(3) == pytest.approx([0, 0, 0, 0])
     costs.learn_outside(1, 0, 0.1)
     costs.learn_outside(1, 2, 0.5)
@@ -243,6 +273,39 @@ def test_after_a_hard_load_easy_texts_get_their_bets_back_within_a_few_rounds():
     assert max(run(controller, oracle(), batch=4, slope=0.08)[1][:4]) == 8
 
 
+class Silent(Turning):
+    """Drafts nothing where it would be wrong."""
+
+    def propose(self, sessions, shapes):
+        drafts = super().propose(sessions, shapes)
+        return [
+            draft if len(session.tokens) >= self._turn else Draft.empty(session.root)
+            for session, draft in zip(sessions, drafts, strict=True)
+        ]
+
+
+def test_who_drafts_only_where_it_is_right_may_try_whenever_it_likes():
+    """After a hard load trials are rare; but one in which nothing is drafted costs nothing, so it may be had again."""
+    controller = Controller(Shape.chain(8), profile(slope=0.08))
+    run(controller, oracle(right=0), batch=32, slope=0.08)
+    drafted = run(controller, Silent(20), batch=4, slope=0.08)[1]
+    turned = next(place for place, count in enumerate(drafted) if count)
+    assert turned <= 20 and max(drafted[turned : turned + 3]) == 8
+
+
+def test_a_hard_load_is_left_alone_after_what_its_trials_may_cost():
+    controller = Controller(Shape.chain(8), profile(slope=0.08))
+    run(controller, oracle(right=0), batch=32, slope=0.08)
+    plain = run(Fixed(Shape(0)), oracle(right=0), batch=4, slope=0.08)[0]
+    for _ in range(3):  # every text is a new one, and tries on the credit of its time
+        assert run(controller, oracle(right=0), batch=4, slope=0.08)[0] <= 1.03 * plain
+
+
+def test_where_bets_promise_much_and_passes_are_as_foreseen_it_does_not_stop_to_look():
+    drafted = run(Controller(Shape.chain(8), profile(slope=0.02)), oracle(), slope=0.02)[1]
+    assert min(drafted[:-2]) > 0
+
+
 def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
     easy = Script([written(PROMPTS[0])], vocabulary=4)
     wrong = Script([written(prompt) for prompt in PROMPTS[1:]], vocabulary=4, right=0)
@@ -266,28 +329,15 @@ def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
     assert sum(bets[sessions[0]]) >= 3 * len(bets[sessions[0]]), "looks aside"
 
 
-class Known:
-    """What is known of a text, once and for all."""
-
-    def __init__(self, gained, filled):
-        self._rates = gained, filled
-
-    def rates(self, *_):
-        return self._rates
-
-
 def test_where_nothing_is_padded_one_easy_text_in_a_batch_may_bet():
-    """Sixteen texts past the ridge: padded, one draft of four costs what sixteen would; ragged, it costs itself."""
-    costly = profile(ridge=16, slope=0.0)
-    sessions = [make_session([n % 4], Parameters(max_new_tokens=60), FACTS) for n in range(16)]
+    """Sixteen texts at the ridge: padded, one draft of four costs what sixteen would; ragged, it costs itself."""
+    costly = profile(ridge=18, slope=0.0)
     for ragged in (False, True):
         controller = Controller(Shape.chain(4), replace(costly, model={"ragged": ragged}))
-        easy = np.array([0.9, 1.8, 2.7, 3.6]), np.ones(4)
-        for session in sessions:
-            hard = session is not sessions[0]
-            controller._own[session] = Known(0.01 * easy[0] if hard else easy[0], easy[1])
+        gained = np.full((16, 4), 0.009)
+        gained[0] *= 100
         passes, outside = controller._costs.passes(16, 64.0), controller._costs.outside(16)
-        chosen = controller._best(sessions, passes, outside)
+        chosen, _ = controller._best(gained, np.ones((16, 4)), passes, outside)
         assert chosen[1:] == [0] * 15 and (chosen[0] > 0) == ragged
 
 

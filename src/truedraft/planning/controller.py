@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from truedraft.core import Round, Session, Shape
 from truedraft.planning.costs import RoundCosts
-from truedraft.planning.levels import Yield, allowed_level, ladder
+from truedraft.planning.levels import Seen, Yield, allowed_level, ladder
 from truedraft.planning.profile import Profile
 
 __all__ = ["Controller"]
@@ -27,12 +27,15 @@ _OWN_FADING, _COMMON_FADING, _LATELY_FADING = 0.92, 0.97, 0.88
 _OWN_STRENGTH, _COMMON_STRENGTH = 8.0, 4.0
 _MARGIN = 1.005
 """Betting must promise this much more than plain decoding."""
-_TRYING = 0.015
-"""Share of the time without bets that trials may cost."""
+_TRYING, _PAUSE = 0.015, 4
+"""Share of the time without bets that trials may cost, and rounds of it without which there is none."""
+_SOON = 64
+"""Tokens of a new text on whose credit it may be tried at once."""
 _HARDLY = 1.0
-"""Rounds, old ones fading, in which a rung was allowed to a text."""
-_FIRST_LOOK = 8
-"""After so many rounds of bets one goes without, to see what a pass costs then; the next after twice as many."""
+"""Tests, old ones fading, of a rung in a text."""
+_FIRST_LOOK, _BLIND_LOOK = 8, 2
+"""After so many rounds of bets one goes without, to see what a pass costs then, and the next after twice as many; the
+second is for batch sizes at which no such pass was seen."""
 
 
 class Controller:
@@ -40,135 +43,166 @@ class Controller:
 
     def __init__(self, shape: Shape, profile: Profile) -> None:
         self._levels, self._ragged = ladder(shape), profile.ragged
-        self._costs = RoundCosts(profile, [level.nodes for level in self._levels])
-        self._common = Yield(self._levels, _COMMON_FADING)
-        self._lately = Yield(self._levels, _LATELY_FADING)
-        self._own: dict[Session, Yield] = {}
+        self._sizes = [0, *(level.nodes for level in self._levels)]
+        self._costs = RoundCosts(profile, self._sizes)
+        self._all = Yield(len(self._levels), (_COMMON_FADING, _LATELY_FADING))
+        self._own, self._texts = Yield(len(self._levels), ()), list[Session]()
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
-        self._tried = 0.0
+        self._tried, self._prices = frozenset[Session](), np.zeros(0)
         self._bets, self._look = 0, _FIRST_LOOK
 
     def shape(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> list[Shape]:
         """The rung for the texts that are to climb it, no bet for the others."""
-        self._learn(sessions, history)
         if not self._levels:
             return [_OFF] * len(sessions)
-        batch, context = len(sessions), float(np.mean([len(session.tokens) for session in sessions]))
+        self._meet(sessions)
+        self._learn(sessions, history)
+        batch, context = len(sessions), _mean_length(sessions)
         passes, outside = self._costs.passes(batch, context), self._costs.outside(batch)
-        chosen = self._raised(self._best(sessions, passes, outside), sessions, history)
-        if self._is_time_to_look(batch, chosen):
+        gained, filled = self._own.rates(_OWN_STRENGTH, self._prior())
+        chosen, promise = self._best(gained, filled, passes, outside)
+        if self._is_time_to_look(batch, promise):
             return [_OFF] * batch
-        self._try(chosen, passes + outside)
+        chosen = self._raised(chosen, sessions, history)
+        self._try(chosen, sessions, filled, passes, outside)
         return [self._levels[rung - 1] if rung else _OFF for rung in chosen]
 
-    def _best(self, sessions: Sequence[Session], passes: Row, outside: Row) -> list[int]:
-        """The rung of every session [B] that together have the highest goodput: all texts of a group the same."""
-        prior = self._prior()
-        rates = [self._own_of(session).rates(_OWN_STRENGTH, prior) for session in sessions]
-        gained, filled = (np.stack(rows) for rows in zip(*rates, strict=True))  # [B, L]
+    def _best(self, gained: Row, filled: Row, passes: Row, outside: Row) -> tuple[list[int], float]:
+        """The rung of every text [B] that together have the highest goodput: all texts of a group the same.
+
+        Also how many times the goodput of plain decoding that is.
+        """
+        batch = len(gained)
         order = np.argsort(-gained.sum(1), kind="stable")
-        tokens = len(sessions) + gained[order].cumsum(0).cumsum(1)
-        filled = np.clip(filled[order], 0.0, 1.0)
+        tokens = batch + gained[order].cumsum(0).cumsum(1)
+        goodput = tokens / self._seconds(filled[order], batch, passes, outside)
+        texts, rung = divmod(int(goodput.argmax()), goodput.shape[1])
+        promise = float(goodput[texts, rung] * (passes[0] + outside[0]) / batch)
+        chosen = [0] * batch
+        if promise > _MARGIN:
+            for place in order[: texts + 1].tolist():
+                chosen[place] = rung + 1
+        return chosen, promise
+
+    def _seconds(self, filled: Row, batch: int, passes: Row, outside: Row) -> Row:
+        """Of a round in which the first n texts climb a rung and fill so much of each [n, L], and the others do not."""
+        filled = np.minimum(filled, 1.0)
         # A padded pass is as wide as the longest draft among the texts that bet, another one as the mean of all.
-        widened = filled.cumsum(0) / len(sessions) if self._ragged else 1.0 - np.cumprod(1.0 - filled, axis=0)
-        share = np.arange(1, len(sessions) + 1)[:, None] / len(sessions)
-        seconds = passes[0] + (widened * np.diff(passes)).cumsum(1) + outside[0] + share * (outside[1:] - outside[0])
-        goodput = tokens / seconds
-        texts, rung = np.unravel_index(int(goodput.argmax()), goodput.shape)
-        chosen = [0] * len(sessions)
-        if goodput[texts, rung] > _MARGIN * len(sessions) / (passes[0] + outside[0]):
-            for place in order[: texts + 1]:
-                chosen[place] = int(rung) + 1
-        return chosen
+        widened = filled.cumsum(0) / batch if self._ragged else 1.0 - (1.0 - filled).cumprod(0)
+        share = np.arange(1, len(filled) + 1)[:, None] / batch
+        in_passes = passes[0] + (widened * (passes[1:] - passes[:-1])).cumsum(1)
+        return in_passes + outside[0] + share * (outside[1:] - outside[0])
 
     def _raised(
         self, chosen: Sequence[int], sessions: Sequence[Session], history: Mapping[Session, Round]
     ) -> list[int]:
-        """Twice as much for texts whose last bet was accepted whole, if what lies beyond it was hardly ever tried."""
+        """Twice as much for texts whose last bet was accepted whole, if what lies beyond it was hardly ever tested."""
         raised = list(chosen)
         for place, (rung, session) in enumerate(zip(chosen, sessions, strict=True)):
             record = history.get(session)
             if rung and record is not None and 0 < record.shape.depth == record.accepted:
-                beyond = self._own_of(session).weight[allowed_level(self._levels, record.shape) :]
+                beyond = self._own.tests[place, allowed_level(self._levels, record.shape) :]
                 if len(beyond) and beyond[0] < _HARDLY:
                     raised[place] = max(rung, sum(level.nodes <= 2 * record.shape.nodes for level in self._levels))
         return raised
 
     def _prior(self) -> tuple[Row, Row]:
-        """What is expected of a text before it is known: the worse of what all did lately and for longer.
+        """What is expected of a text [1, L] before it is known: the worse of what all did lately and for longer.
 
         So bets stop within a few rounds when a load turns hard, and a lucky round does not bring them back.
         """
-        longer, lately = self._common.rates(_COMMON_STRENGTH), self._lately.rates(_COMMON_STRENGTH)
-        return np.minimum(longer[0], lately[0]), np.maximum(longer[1], lately[1])
+        gained, filled = self._all.rates(_COMMON_STRENGTH)
+        return gained.min(0, keepdims=True), filled.max(0, keepdims=True)
 
-    def _is_time_to_look(self, batch: int, chosen: Sequence[int]) -> bool:
-        """Whether to go without a bet, so as to know what plain decoding would cost."""
-        self._bets = self._bets + 1 if any(chosen) else 0
-        if self._bets < (2 if self._costs.plain_passes(batch) == 0 else self._look):
+    def _is_time_to_look(self, batch: int, promise: float) -> bool:
+        """Whether to go without a bet, so as to know what plain decoding would cost.
+
+        The more bets promise, the less is to be learned by it, unless passes are not what they were thought to be.
+        """
+        self._bets = self._bets + 1 if promise > _MARGIN else 0
+        blind = self._costs.plain_passes(batch) == 0
+        patience = (_BLIND_LOOK if blind else self._look) * (promise**2 if self._costs.as_foreseen else 1.0)
+        if self._bets == 0 or self._bets < patience:
             return False
-        if self._bets >= self._look:
-            self._look *= 2
-        self._bets = 0
+        self._bets, self._look = 0, self._look if blind else 2 * self._look
         return True
 
-    def _try(self, chosen: list[int], seconds: Row) -> None:
-        """Let the texts without a bet try the smallest one, as often as a small share of the time pays for it."""
-        self._tried = 0.0
-        if all(chosen):
+    def _try(self, chosen: list[int], sessions: Sequence[Session], filled: Row, passes: Row, outside: Row) -> None:
+        """Let texts without a bet try as much as a small share of the time pays for, by what they usually draft.
+
+        With a text the load may have changed, so one that has not drafted yet tries on credit of the time it will take.
+        """
+        rest = [place for place, rung in enumerate(chosen) if not rung]
+        if not rest:
             return
-        self._credit = min(self._credit + _TRYING * float(seconds[0]), 2.0 * float(seconds[1]))
-        extra = float(seconds[1] - seconds[min(max(chosen), 1)])
-        if self._credit >= max(extra, 4 * _TRYING * float(seconds[0])):
-            self._tried = max(extra, 4 * _TRYING * float(seconds[0]))
-            self._credit -= self._tried
-            for place, rung in enumerate(chosen):
-                chosen[place] = rung or 1
+        batch, self._prices = len(sessions), passes + outside
+        plain = float(self._prices[0])
+        self._credit = min(self._credit + _TRYING * plain, 2.0 * float(self._prices[1]))
+        drafted = self._own.filled.any(1).tolist()
+        new = [place for place in rest if not drafted[place]]
+        soon = sum(min(sessions[place].ending.room, _SOON) for place in new) / batch
+        for places, credit in ((new, self._credit + _TRYING * plain * soon), (rest, self._credit)):
+            if places and credit >= _PAUSE * _TRYING * plain:
+                extra = self._seconds(filled[places], batch, passes, outside)[-1] - plain
+                if rung := int((extra <= credit).sum()):
+                    self._tried = frozenset(sessions[place] for place in places)
+                    for place in places:
+                        chosen[place] = rung
+                    return
+
+    def _settle(self, fresh: Mapping[Session, Round]) -> None:
+        """Pay for a trial what its drafts cost more than they brought.
+
+        So texts that have become easy are bet on at once, and those in which nothing was drafted may try again.
+        """
+        tried = [record for session, record in fresh.items() if session in self._tried]
+        self._tried = frozenset()
+        if tried:
+            batch, drafts = tried[0].batch, [len(record.draft) for record in tried]
+            width = sum(drafts) / batch if self._ragged else max(drafts)
+            price = float(np.interp(width, self._sizes, self._prices) - self._prices[0])
+            worth = tried[0].timings.total / batch * sum(record.accepted for record in tried)
+            self._credit -= max(price - worth, 0.0)
+
+    def _meet(self, sessions: Sequence[Session]) -> None:
+        """Begin with texts that have come and forget those that have left."""
+        if self._texts != list(sessions):
+            before = {session: place for place, session in enumerate(self._texts)}
+            self._own = self._own.among([before.get(session) for session in sessions], _OWN_FADING)
+            self._seen = {session: self._seen[session] for session in sessions if session in self._seen}
+            self._texts = list(sessions)
 
     def _learn(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> None:
-        """Take the rounds that were not taken yet, each once, and forget texts that have left."""
-        fresh = [
-            (session, history[session])
+        """Take the rounds that were not taken yet, each once."""
+        fresh = {
+            session: history[session]
             for session in sessions
             if session in history and self._seen.get(session) != history[session].index
-        ]
-        self._own = {session: self._own_of(session) for session in sessions}
-        self._seen = {session: self._seen[session] for session in sessions if session in self._seen}
-        if not fresh or not self._levels:
+        }
+        if not fresh:
             return
-        reading = any(record.index == 0 for _, record in fresh)
-        for session, record in fresh:
-            self._seen[session] = record.index
-            allowed = allowed_level(self._levels, record.shape)
-            self._own[session].learn(record, allowed)
-            self._common.learn(record, allowed)
-            self._lately.learn(record, allowed)
-        if not reading:  # a pass that read a prompt says nothing of passes
+        self._seen.update((session, record.index) for session, record in fresh.items())
+        if any(record.shape.depth for record in fresh.values()):
+            seen = Seen.of([fresh.get(session) for session in sessions], self._levels)
+            self._own.learn(seen)
+            self._all.learn(seen, together=True)
+        if all(record.index for record in fresh.values()):  # a pass that read a prompt says nothing of passes
             self._learn_costs(fresh)
         self._settle(fresh)
 
-    def _learn_costs(self, fresh: Sequence[tuple[Session, Round]]) -> None:
+    def _learn_costs(self, fresh: Mapping[Session, Round]) -> None:
         """The last round's seconds, if all its texts are still here."""
-        records = [record for _, record in fresh]
+        records = list(fresh.values())
         last = records[0]
         if len(records) != last.batch or not last.timings.target > 0:
             return
         drafts = [len(record.draft) for record in records]
-        context = float(np.mean([len(session.tokens) for session, _ in fresh]))
-        self._costs.learn(last.batch, drafts, context, last.timings.target)
-        rung = max(allowed_level(self._levels, record.shape) for record in records)
+        self._costs.learn(last.batch, drafts, _mean_length(list(fresh)), last.timings.target)
+        rung = allowed_level(self._levels, max((record.shape for record in records), key=lambda shape: shape.nodes))
         if rung == 0 or all(record.shape.depth for record in records):
             self._costs.learn_outside(last.batch, rung, last.timings.total - last.timings.target)
 
-    def _settle(self, fresh: Sequence[tuple[Session, Round]]) -> None:
-        """A trial that paid for itself costs no credit: texts that have become easy are bet on at once."""
-        if self._tried:
-            seconds = fresh[0][1].timings.total
-            worth = seconds / fresh[0][1].batch * sum(record.accepted for _, record in fresh)
-            self._credit += min(self._tried, worth)
-            self._tried = 0.0
 
-    def _own_of(self, session: Session) -> Yield:
-        """What is known of one text."""
-        return self._own.get(session) or Yield(self._levels, _OWN_FADING)
+def _mean_length(sessions: Sequence[Session]) -> float:
+    return sum(len(session.tokens) for session in sessions) / len(sessions)

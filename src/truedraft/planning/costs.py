@@ -5,6 +5,7 @@ This file refuses to know what a round yields.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,11 @@ Row = NDArray[np.float64]
 _FADING = 0.97
 """Slow, because a pass that is shared with a neighbour of the machine says little of the next."""
 _STRENGTH = 4.0
-"""Passes at other points count as much as so many at the point itself."""
+"""Passes at other points count as much as so many at the point itself, where the two are about the same."""
+_NOISE = 0.5
+"""In logarithms: no noise makes passes differ by much more."""
+_FORESEEN = 1.3
+"""Passes that differ from the profile by no more than this factor are as foreseen."""
 _CONTEXT = 256
 """Contexts are told apart by so many tokens."""
 
@@ -36,12 +41,21 @@ class _Mean:
         self.value = (_FADING * self.weight * self.value + value) / (_FADING * self.weight + 1.0)
         self.weight = _FADING * self.weight + 1.0
 
+    def towards(self, other: float) -> float:
+        """The mean, drawn towards another by as much as noise may hold them apart."""
+        apart = abs(math.log(self.value / other)) / _NOISE
+        strength = _STRENGTH / (1.0 + apart**4)
+        return (self.weight * self.value + strength * other) / (self.weight + strength)
+
 
 class RoundCosts:
-    """Seconds of rounds by batch size and rung, from a profile and from rounds seen. sizes: drafted tokens by rung."""
+    """Seconds of rounds by batch size and rung, from a profile and from rounds seen.
+
+    sizes: drafted tokens [L + 1] by rung, nothing first.
+    """
 
     def __init__(self, profile: Profile, sizes: Sequence[int]) -> None:
-        self._profile, self._sizes = profile, (0, *sizes)
+        self._profile, self._sizes = profile, sizes
         self._overall = _Mean()
         self._ratios: dict[tuple[int, float], _Mean] = {}
         self._outside: dict[int, dict[int, _Mean]] = {}
@@ -64,6 +78,11 @@ class RoundCosts:
         near = (mean.weight for (other, size), mean in self._ratios.items() if size == 0 and _alike(other, batch))
         return max(near, default=0.0)
 
+    @property
+    def as_foreseen(self) -> bool:
+        """Whether passes lately took what the profile says, by and large."""
+        return 1.0 / _FORESEEN < (self._overall.value if self._overall.weight else 1.0) < _FORESEEN
+
     def passes(self, batch: int, context: float) -> Row:
         """Seconds of a pass [L + 1] with the draft of every rung, nothing drafted first; never falling."""
         overall = self._overall.value if self._overall.weight else 1.0
@@ -71,7 +90,7 @@ class RoundCosts:
         seen = [(size, self._ratios[batch, size]) for size in points]
         factors: float | Row = overall
         if seen:  # between two points that were seen, the correction lies between theirs
-            values = [(mean.weight * mean.value + _STRENGTH * overall) / (mean.weight + _STRENGTH) for _, mean in seen]
+            values = [mean.towards(overall) for _, mean in seen]
             factors = np.interp(self._sizes, [size for size, _ in seen], values)
         return np.maximum.accumulate(self._curve(batch, context) * factors)
 
