@@ -219,11 +219,27 @@ def _first_largest(row: Tensor) -> int:
     return int(row.detach().numpy().argmax()) if row.device.type == "cpu" else int(row.argmax())
 
 
+_AROUND: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+"""By size, type and device of a row, a one among zeros, and the window on it that is wanted is one that exists."""
+
+
 def one_hot(token: int, like: Tensor) -> Tensor:
-    """Probabilities [V] with all mass on one token; dtype and device of `like` [V]."""
-    row = torch.zeros_like(like)
-    row[token] = 1
-    return row
+    """Probabilities [V] with all mass on one token; dtype and device of `like` [V]. To be read, not to be written to.
+
+    All are windows on one tensor, so none is made: greedy decoding needs one for every node of every draft.
+    """
+    size = len(like)
+    key = size, like.dtype, like.device
+    if key not in _AROUND:
+        with torch.inference_mode(False):  # so that the tensor counts how often it was written to: once
+            around = torch.zeros(2 * size - 1, dtype=like.dtype, device=like.device)
+            around[size - 1] = 1
+        _AROUND[key] = around
+    around = _AROUND[key]
+    if around._version != 1:
+        del _AROUND[key]
+        raise AssertionError("somebody wrote to a row of probabilities: rules and drafters must copy them first")
+    return around[size - 1 - token : 2 * size - 1 - token]
 
 
 def _penalise_repetition(row: Tensor, history: Sequence[int], penalty: float) -> Tensor:

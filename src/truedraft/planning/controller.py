@@ -8,19 +8,15 @@ out with probability 0.85.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from truedraft.core import Round, Session, Shape
 from truedraft.planning.costs import RoundCosts
-from truedraft.planning.levels import Seen, Yield, allowed_level, ladder
+from truedraft.planning.levels import Rates, Row, Seen, Yield, allowed_level, ladder
 from truedraft.planning.profile import Profile
 
 __all__ = ["Controller"]
-
-Row = NDArray[np.float64]
 
 _OFF = Shape(0)
 _OWN_FADING, _COMMON_FADING, _LATELY_FADING = 0.92, 0.97, 0.88
@@ -45,11 +41,12 @@ class Controller:
         self._levels, self._ragged = ladder(shape), profile.ragged
         self._sizes = [0, *(level.nodes for level in self._levels)]
         self._costs = RoundCosts(profile, self._sizes)
-        self._all = Yield(len(self._levels), (_COMMON_FADING, _LATELY_FADING))
-        self._own, self._texts = Yield(len(self._levels), ()), list[Session]()
+        self._common = Yield(len(self._levels), _COMMON_FADING)
+        self._lately = Yield(len(self._levels), _LATELY_FADING)
+        self._own: dict[Session, Yield] = {}
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
-        self._tried, self._prices = frozenset[Session](), np.zeros(0)
+        self._tried, self._prices = frozenset[Session](), Row()
         self._bets, self._look = 0, _FIRST_LOOK
 
     def shape(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> list[Shape]:
@@ -60,39 +57,51 @@ class Controller:
         self._learn(sessions, history)
         batch, context = len(sessions), _mean_length(sessions)
         passes, outside = self._costs.passes(batch, context), self._costs.outside(batch)
-        gained, filled = self._own.rates(_OWN_STRENGTH, self._prior())
-        chosen, promise = self._best(gained, filled, passes, outside)
+        prior = self._prior()
+        rates = [self._own[session].rates(_OWN_STRENGTH, prior) for session in sessions]
+        chosen, promise = self._best(rates, passes, outside)
         if self._is_time_to_look(batch, promise):
             return [_OFF] * batch
         chosen = self._raised(chosen, sessions, history)
-        self._try(chosen, sessions, filled, passes, outside)
+        self._try(chosen, sessions, rates, passes, outside)
         return [self._levels[rung - 1] if rung else _OFF for rung in chosen]
 
-    def _best(self, gained: Row, filled: Row, passes: Row, outside: Row) -> tuple[list[int], float]:
+    def _best(self, rates: Sequence[Rates], passes: Row, outside: Row) -> tuple[list[int], float]:
         """The rung of every text [B] that together have the highest goodput: all texts of a group the same.
 
         Also how many times the goodput of plain decoding that is.
         """
-        batch = len(gained)
-        order = np.argsort(-gained.sum(1), kind="stable")
-        tokens = batch + gained[order].cumsum(0).cumsum(1)
-        goodput = tokens / self._seconds(filled[order], batch, passes, outside)
-        texts, rung = divmod(int(goodput.argmax()), goodput.shape[1])
-        promise = float(goodput[texts, rung] * (passes[0] + outside[0]) / batch)
+        batch, plain = len(rates), passes[0] + outside[0]
+        order = sorted(range(batch), key=lambda place: -sum(rates[place][0]))
+        promise, texts, rung, total = 1.0, 0, 0, [0.0] * len(self._levels)
+        filled = (rates[place][1] for place in order)
+        for count, seconds in enumerate(self._seconds(filled, batch, passes, outside), start=1):
+            emitted = float(batch)
+            for level, gained in enumerate(rates[order[count - 1]][0]):
+                total[level] += gained
+                emitted += total[level]
+                goodput = emitted * plain / (batch * seconds[level])
+                if goodput > promise:
+                    promise, texts, rung = goodput, count, level + 1
         chosen = [0] * batch
         if promise > _MARGIN:
-            for place in order[: texts + 1].tolist():
-                chosen[place] = rung + 1
+            for place in order[:texts]:
+                chosen[place] = rung
         return chosen, promise
 
-    def _seconds(self, filled: Row, batch: int, passes: Row, outside: Row) -> Row:
-        """Of a round in which the first n texts climb a rung and fill so much of each [n, L], and the others do not."""
-        filled = np.minimum(filled, 1.0)
-        # A padded pass is as wide as the longest draft among the texts that bet, another one as the mean of all.
-        widened = filled.cumsum(0) / batch if self._ragged else 1.0 - (1.0 - filled).cumprod(0)
-        share = np.arange(1, len(filled) + 1)[:, None] / batch
-        in_passes = passes[0] + (widened * (passes[1:] - passes[:-1])).cumsum(1)
-        return in_passes + outside[0] + share * (outside[1:] - outside[0])
+    def _seconds(self, filled: Iterable[Row], batch: int, passes: Row, outside: Row) -> Iterator[Row]:
+        """By rung [L], of a round in which one text climbs it and fills so much of it, then of one in which two do…"""
+        steps, more = [high - low for low, high in pairwise(passes)], [seconds - outside[0] for seconds in outside[1:]]
+        total, left = [0.0] * len(steps), [1.0] * len(steps)
+        for count, row in enumerate(filled, start=1):
+            seconds, in_pass = Row(), passes[0] + outside[0]
+            for rung, share in enumerate(row):
+                # A padded pass is as wide as the longest draft of the texts that bet, another one as the mean of all.
+                total[rung] += min(share, 1.0)
+                left[rung] *= 1.0 - min(share, 1.0)
+                in_pass += steps[rung] * (total[rung] / batch if self._ragged else 1.0 - left[rung])
+                seconds.append(in_pass + more[rung] * count / batch)
+            yield seconds
 
     def _raised(
         self, chosen: Sequence[int], sessions: Sequence[Session], history: Mapping[Session, Round]
@@ -102,18 +111,18 @@ class Controller:
         for place, (rung, session) in enumerate(zip(chosen, sessions, strict=True)):
             record = history.get(session)
             if rung and record is not None and 0 < record.shape.depth == record.accepted:
-                beyond = self._own.tests[place, allowed_level(self._levels, record.shape) :]
-                if len(beyond) and beyond[0] < _HARDLY:
+                beyond = self._own[session].tests[allowed_level(self._levels, record.shape) :]
+                if beyond and beyond[0] < _HARDLY:
                     raised[place] = max(rung, sum(level.nodes <= 2 * record.shape.nodes for level in self._levels))
         return raised
 
-    def _prior(self) -> tuple[Row, Row]:
-        """What is expected of a text [1, L] before it is known: the worse of what all did lately and for longer.
+    def _prior(self) -> Rates:
+        """What is expected of a text before it is known: the worse of what all did lately and for longer.
 
         So bets stop within a few rounds when a load turns hard, and a lucky round does not bring them back.
         """
-        gained, filled = self._all.rates(_COMMON_STRENGTH)
-        return gained.min(0, keepdims=True), filled.max(0, keepdims=True)
+        longer, lately = self._common.rates(_COMMON_STRENGTH), self._lately.rates(_COMMON_STRENGTH)
+        return list(map(min, longer[0], lately[0])), list(map(max, longer[1], lately[1]))
 
     def _is_time_to_look(self, batch: int, promise: float) -> bool:
         """Whether to go without a bet, so as to know what plain decoding would cost.
@@ -128,7 +137,14 @@ class Controller:
         self._bets, self._look = 0, self._look if blind else 2 * self._look
         return True
 
-    def _try(self, chosen: list[int], sessions: Sequence[Session], filled: Row, passes: Row, outside: Row) -> None:
+    def _try(
+        self,
+        chosen: list[int],
+        sessions: Sequence[Session],
+        rates: Sequence[Rates],
+        passes: Row,
+        outside: Row,
+    ) -> None:
         """Let texts without a bet try as much as a small share of the time pays for, by what they usually draft.
 
         With a text the load may have changed, so one that has not drafted yet tries on credit of the time it will take.
@@ -136,16 +152,15 @@ class Controller:
         rest = [place for place, rung in enumerate(chosen) if not rung]
         if not rest:
             return
-        batch, self._prices = len(sessions), passes + outside
-        plain = float(self._prices[0])
-        self._credit = min(self._credit + _TRYING * plain, 2.0 * float(self._prices[1]))
-        drafted = self._own.filled.any(1).tolist()
-        new = [place for place in rest if not drafted[place]]
+        batch, self._prices = len(sessions), [sum(parts) for parts in zip(passes, outside, strict=True)]
+        plain = self._prices[0]
+        self._credit = min(self._credit + _TRYING * plain, 2.0 * self._prices[1])
+        new = [place for place in rest if not any(self._own[sessions[place]].filled)]
         soon = sum(min(sessions[place].ending.room, _SOON) for place in new) / batch
         for places, credit in ((new, self._credit + _TRYING * plain * soon), (rest, self._credit)):
             if places and credit >= _PAUSE * _TRYING * plain:
-                extra = self._seconds(filled[places], batch, passes, outside)[-1] - plain
-                if rung := int((extra <= credit).sum()):
+                *_, seconds = self._seconds((rates[place][1] for place in places), batch, passes, outside)
+                if rung := sum(price - plain <= credit for price in seconds):
                     self._tried = frozenset(sessions[place] for place in places)
                     for place in places:
                         chosen[place] = rung
@@ -161,17 +176,22 @@ class Controller:
         if tried:
             batch, drafts = tried[0].batch, [len(record.draft) for record in tried]
             width = sum(drafts) / batch if self._ragged else max(drafts)
-            price = float(np.interp(width, self._sizes, self._prices) - self._prices[0])
+            price = self._price(width) - self._prices[0]
             worth = tried[0].timings.total / batch * sum(record.accepted for record in tried)
             self._credit -= max(price - worth, 0.0)
 
+    def _price(self, width: float) -> float:
+        """Seconds of the round in which something was tried, at so many drafted tokens."""
+        for (low, before), (high, after) in pairwise(zip(self._sizes, self._prices, strict=True)):
+            if width <= high:
+                return before + (after - before) * (width - low) / (high - low)
+        return self._prices[-1]
+
     def _meet(self, sessions: Sequence[Session]) -> None:
         """Begin with texts that have come and forget those that have left."""
-        if self._texts != list(sessions):
-            before = {session: place for place, session in enumerate(self._texts)}
-            self._own = self._own.among([before.get(session) for session in sessions], _OWN_FADING)
+        if list(self._own) != list(sessions):
+            self._own = {s: self._own.get(s) or Yield(len(self._levels), _OWN_FADING) for s in sessions}
             self._seen = {session: self._seen[session] for session in sessions if session in self._seen}
-            self._texts = list(sessions)
 
     def _learn(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> None:
         """Take the rounds that were not taken yet, each once."""
@@ -183,10 +203,11 @@ class Controller:
         if not fresh:
             return
         self._seen.update((session, record.index) for session, record in fresh.items())
-        if any(record.shape.depth for record in fresh.values()):
-            seen = Seen.of([fresh.get(session) for session in sessions], self._levels)
-            self._own.learn(seen)
-            self._all.learn(seen, together=True)
+        for session, record in fresh.items():
+            if record.shape.depth:
+                seen = Seen.of(record, self._levels)
+                for known in (self._own[session], self._common, self._lately):
+                    known.learn(seen)
         if all(record.index for record in fresh.values()):  # a pass that read a prompt says nothing of passes
             self._learn_costs(fresh)
         self._settle(fresh)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from truedraft.planning.profile import Profile
 
 __all__ = ["RoundCosts"]
 
-Row = NDArray[np.float64]
+Row: TypeAlias = list[float]
 
 _FADING = 0.97
 """Slow, because a pass that is shared with a neighbour of the machine says little of the next."""
@@ -60,7 +62,7 @@ class RoundCosts:
         self._ratios: dict[tuple[int, float], _Mean] = {}
         self._outside: dict[int, dict[int, _Mean]] = {}
         self._known: dict[tuple[int, float, int], float] = {}
-        self._curves: dict[tuple[int, int], Row] = {}
+        self._curves: dict[tuple[int, int], NDArray[np.float64]] = {}
 
     def learn(self, batch: int, drafts: Sequence[int], context: float, target: float) -> None:
         """A pass over `batch` texts whose drafts had so many tokens took `target` seconds."""
@@ -88,17 +90,17 @@ class RoundCosts:
         overall = self._overall.value if self._overall.weight else 1.0
         points = sorted(size for other, size in self._ratios if other == batch)
         seen = [(size, self._ratios[batch, size]) for size in points]
-        factors: float | Row = overall
+        factors: float | NDArray[np.float64] = overall
         if seen:  # between two points that were seen, the correction lies between theirs
             values = [mean.towards(overall) for _, mean in seen]
             factors = np.interp(self._sizes, [size for size, _ in seen], values)
-        return np.maximum.accumulate(self._curve(batch, context) * factors)
+        return list(accumulate((self._curve(batch, context) * factors).tolist(), max))
 
     def outside(self, batch: int) -> Row:
         """Seconds outside the pass [L + 1] by rung; rungs not seen yet in proportion to the nearest that was."""
         known = self._outside.get(batch) or self._nearest(batch)
         base = known[0].value if 0 in known else 0.0
-        seconds = np.full(len(self._sizes), base)
+        seconds = [base] * len(self._sizes)
         rungs = sorted(rung for rung in known if rung)
         for place, size in enumerate(self._sizes):
             if place and rungs:
@@ -116,7 +118,7 @@ class RoundCosts:
             return {}
         return self._outside[min(self._outside, key=lambda other: abs(other - batch))]
 
-    def _curve(self, batch: int, context: float) -> Row:
+    def _curve(self, batch: int, context: float) -> NDArray[np.float64]:
         """The profile's passes [L + 1]."""
         key = batch, round(context / _CONTEXT)
         if key not in self._curves:

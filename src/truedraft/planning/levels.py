@@ -10,16 +10,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from truedraft.core import Law, Round, Shape
 
-__all__ = ["Seen", "Yield", "allowed_level", "ladder"]
+__all__ = ["Rates", "Row", "Seen", "Yield", "allowed_level", "ladder"]
 
-Row = NDArray[np.float64]
+Row: TypeAlias = list[float]
+"""A number by rung [L]. Lists, because there are few: an array operation costs what a dozen numbers do."""
+Rates: TypeAlias = tuple[Row, Row]
+"""By rung [L], tokens gained and the share that gets drafted."""
 
 _FIRST, _GOES_ON = 0.5, 0.8
 """What is believed of a drafter before anything was seen: its first bet is right half of the time, and after a right
@@ -47,36 +49,27 @@ def allowed_level(levels: Sequence[Shape], shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a round tells about the rungs, a row a text [B, L]: whether anything, tokens gained, share filled.
+    """What a round tells of a text's rungs, from `first` on: tokens gained, share filled.
 
-    whole: where a round tells about its own rung alone; gained has in it what lower rungs brought.
+    whole: whether it tells about one rung alone; gained has in it what lower rungs brought.
     """
 
-    told: NDArray[np.bool_]
+    first: int
     gained: Row
     filled: Row
-    whole: NDArray[np.bool_]
+    whole: bool
 
     @classmethod
-    def of(cls, records: Sequence[Round | None], levels: Sequence[Shape]) -> Seen:
-        """The record of every text; None is one that tells nothing."""
-        edges = [0, *(level.nodes for level in levels)]
-        nothing = (0, 0, 0), [0] * len(edges)
-        rows = [_row(record, levels, edges) if record and record.shape.depth else nothing for record in records]
-        allowed, drafted, apart = np.array([facts for facts, _ in rows]).T[:, :, None]
-        reached, low, high = np.array([reached for _, reached in rows]), np.array(edges[:-1]), np.array(edges[1:])
-        rungs = np.arange(1, len(edges))
-        whole = (apart == 1) & (rungs == allowed)
-        gained = np.where(whole, reached[:, -1:], reached[:, 1:] - reached[:, :-1])
-        filled = ((drafted - low) / (high - low)).clip(0.0, 1.0)
-        return cls((rungs <= allowed) & (whole | (apart == 0)), gained.astype(float), filled, whole)
-
-
-def _row(record: Round, levels: Sequence[Shape], edges: Sequence[int]) -> tuple[tuple[int, int, int], list[int]]:
-    """Rungs allowed, tokens drafted, whether it tells about its own rung alone; accepted nodes up to every edge."""
-    path = record.verdict.path[: record.accepted]
-    facts = allowed_level(levels, record.shape), len(record.draft), int(not _holds_smaller_ones(record))
-    return facts, [bisect_right(path, edge) for edge in edges]
+    def of(cls, record: Round, levels: Sequence[Shape]) -> Seen:
+        """A record; one without a bet tells nothing."""
+        allowed, drafted = allowed_level(levels, record.shape), len(record.draft)
+        path = record.verdict.path[: record.accepted]
+        edges = [0, *(level.nodes for level in levels[:allowed])]
+        filled = [min(max(drafted - low, 0) / (high - low), 1.0) for low, high in pairwise(edges)]
+        if allowed and not _holds_smaller_ones(record):
+            return cls(allowed - 1, [float(len(path))], filled[-1:], whole=True)
+        reached = [bisect_right(path, edge) for edge in edges]
+        return cls(0, [float(high - low) for low, high in pairwise(reached)], filled, whole=False)
 
 
 class Yield:
@@ -85,86 +78,44 @@ class Yield:
     What a rung gains is counted against what the one below it gained in the same rounds, as acceptance by position is:
     a round that lost its first bet says nothing of the second.
 
-    fading [R]: a number a row. Either every row is a text, or all are of all texts.
+    weight [L]: rounds in which the rung was allowed. tests [L]: tokens that the rung below gained in them; for the
+    first, the rounds. gained, filled [L]: tokens and shares, summed up.
     """
 
-    def __init__(self, rungs: int, fading: Sequence[float]) -> None:
-        self._fading = np.array(fading)[:, None]
-        self._sums: Row = np.zeros((4, len(fading), rungs))
+    def __init__(self, rungs: int, fading: float) -> None:
+        self._fading = fading
+        self.weight, self.tests, self.gained, self.filled = ([0.0] * rungs for _ in range(4))
 
-    @property
-    def weight(self) -> Row:
-        """Rounds [R, L] in which the rung was allowed."""
-        return self._sums[0]
+    def learn(self, seen: Seen) -> None:
+        """Take a round."""
+        below, rest, keep = 1.0, 0.0, self._fading
+        if seen.whole and seen.first:
+            expected = self.rates(_DOUBT)[0][: seen.first]
+            below, rest = expected[-1], sum(expected)
+        for rung, (gained, filled) in enumerate(zip(seen.gained, seen.filled, strict=True), start=seen.first):
+            self.weight[rung] = keep * self.weight[rung] + 1.0
+            self.tests[rung] = keep * self.tests[rung] + below
+            self.gained[rung] = keep * self.gained[rung] + gained - rest
+            self.filled[rung] = keep * self.filled[rung] + filled
+            below = gained
 
-    @property
-    def tests(self) -> Row:
-        """Tokens [R, L] that the rung below gained in these rounds; for the first, the rounds."""
-        return self._sums[1]
-
-    @property
-    def filled(self) -> Row:
-        """Shares [R, L] of the rung that were drafted, summed up."""
-        return self._sums[3]
-
-    def among(self, places: Sequence[int | None], fading: float) -> Yield:
-        """Rows in another order; None is a text of which nothing is known."""
-        chosen = Yield(self._sums.shape[2], [fading] * len(places))
-        known = [(here, there) for here, there in enumerate(places) if there is not None]
-        if known:
-            here, there = map(list, zip(*known, strict=True))
-            chosen._sums[:, here] = self._sums[:, there]
-        return chosen
-
-    def learn(self, seen: Seen, *, together: bool = False) -> None:
-        """Take a round: a row a text, or together into every row, as if one had come after another."""
-        gained, below = seen.gained, _below(seen.gained)
-        if seen.whole.any():
-            expected = self.rates(_DOUBT)[0][: 1 if together else None]
-            gained = np.where(seen.whole, gained - (expected.cumsum(1) - expected), gained)
-            below = np.where(seen.whole, _below(expected), below)
-        found = np.stack([np.ones_like(gained), below, gained, seen.filled]) * seen.told
-        if together:
-            found = found.sum(1, keepdims=True)
-        # n rounds that fade one after another weigh (1 - f^n) / (1 - f) together.
-        kept = self._fading ** found[0]
-        share = (1.0 - kept) / (1.0 - self._fading) / np.maximum(found[0], 1.0)
-        self._sums = kept * self._sums + share * found
-
-    def rates(self, strength: float, prior: tuple[Row, Row] | None = None) -> tuple[Row, Row]:
-        """(tokens gained, share filled) by rung [R, L]; `strength`: in rounds, that of the prior.
-
-        Where there are few rounds and no prior, a rung goes on as the one below it.
-        """
-        if prior is None:
-            carried = np.array([_carried(strength, *row) for row in self._sums.swapaxes(0, 1).tolist()])
-            return carried[:, 0], carried[:, 1]
-        (weight, tests, gains, fills), (gained, filled) = self._sums, prior
-        ratio = np.maximum(gains + strength * gained, 0.0) / np.maximum(tests + strength * _below(gained), _LEAST)
-        return ratio.cumprod(1), (fills + strength * filled) / (weight + strength)
-
-
-def _below(gained: Row) -> Row:
-    """What the rung below each gained [R, L]; below the first a round emits its one token."""
-    below = np.ones_like(gained)
-    below[:, 1:] = gained[:, :-1]
-    return below
-
-
-def _carried(
-    strength: float, weights: Sequence[float], tests: Sequence[float], gains: Sequence[float], fills: Sequence[float]
-) -> tuple[list[float], list[float]]:
-    """The rates of one row, each with the rung below as its prior."""
-    gained, filled = list[float](), list[float]()
-    before, share, fill = 1.0, _FIRST, 1.0
-    for rung, (weight, test, gain, full) in enumerate(zip(weights, tests, gains, fills, strict=True)):
-        ratio = max(gain + strength * before * share, 0.0) / max(test + strength * before, _LEAST)
-        before *= ratio
-        fill = (full + strength * fill) / (weight + strength)
-        share = _GOES_ON if rung == 0 else min(max(ratio, 0.3), 0.95)
-        gained.append(before)
-        filled.append(fill)
-    return gained, filled
+    def rates(self, strength: float, prior: Rates | None = None) -> Rates:
+        """What a round brings; `strength`: in rounds, that of the prior; without one a rung goes on as the one below."""
+        gained, filled = Row(), Row()
+        here, below, fill, share = 1.0, 1.0, 1.0, _FIRST
+        seen = zip(self.weight, self.tests, self.gained, self.filled, strict=True)
+        for rung, (weight, tests, gain, full) in enumerate(seen):
+            if prior:
+                before, below, fill = (below, prior[0][rung], prior[1][rung])
+            else:
+                before, below = here, here * share
+            ratio = max(gain + strength * below, 0.0) / max(tests + strength * before, _LEAST)
+            here *= ratio
+            fill = (full + strength * fill) / (weight + strength)
+            share = _GOES_ON if rung == 0 else min(max(ratio, 0.3), 0.95)
+            gained.append(here)
+            filled.append(fill)
+        return gained, filled
 
 
 def _holds_smaller_ones(record: Round) -> bool:
