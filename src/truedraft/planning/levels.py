@@ -100,7 +100,7 @@ class Yield:
             below = gained
 
     def rates(self, strength: float, prior: Rates | None = None) -> Rates:
-        """What a round brings; `strength`: in rounds, that of the prior; without one a rung goes on as the one below."""
+        """What a round brings; strength: in rounds, that of the prior. Without one a rung goes on as the one below."""
         gained, filled = Row(), Row()
         here, below, fill, share = 1.0, 1.0, 1.0, _FIRST
         seen = zip(self.weight, self.tests, self.gained, self.filled, strict=True)
