@@ -23,7 +23,8 @@ from transformers import (
 from truedraft.core import Tree
 from truedraft.dice import RandomDice
 from truedraft.errors import ParameterError, UnsupportedModelError
-from truedraft.sampling import ParameterSampler, SamplingParameters, one_hot
+from truedraft.rows import one_hot
+from truedraft.sampling import ParameterSampler, SamplingParameters
 
 VOCABULARY = 12
 
@@ -88,6 +89,49 @@ def test_a_wide_vocabulary_with_flat_logits_takes_the_full_sort():
 def test_temperature_zero_is_one_hot_and_ignores_truncation():
     p = distribution(logits(), [1], temperature=0, top_k=3, top_p=0.2)
     assert torch.equal(p, one_hot(int(logits().argmax()), p))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"logit_bias": {5: 2.0}},
+        {"repetition_penalty": 4.0, "presence_penalty": 2.0, "frequency_penalty": 1.0},
+        {"bad_words": ((3, 4), (7,)), "min_new_tokens": 5, "end_tokens": (8, 9)},
+        {"vocabulary": 6},
+        {"temperature": 1e-40},
+    ],
+    ids=str,
+)
+def test_the_only_token_that_can_follow_a_node_is_that_of_its_row(options):
+    tree, seen = Tree((5, 3, 4, 3, 9), (-1, 0, 1, 0, 2)), set()
+    for seed in range(40):
+        rows = torch.stack([logits(seed * 10 + node) for node in range(len(tree))])
+        chosen = sampler(**options).distributions([2, 7, 5], tree, rows)
+        greedy = sampler(**options).distributions([2, 7, 5], tree, rows)
+        for node in (4, 0, 2, 1, 3):
+            assert chosen.only(node) == int(greedy[node].argmax()) and greedy[node].max() == 1
+            seen.add(chosen.only(node))
+    assert len(seen) > 3
+
+
+def test_a_row_has_no_only_token_where_others_may_follow_or_a_processor_keeps_count():
+    tree, rows = Tree((5, 3), (-1, 0)), torch.stack([logits(0), logits(1)])
+    for options in ({"temperature": 0.1}, {"processors": (lambda ids, scores: scores,)}):
+        p = sampler(**options).distributions([2, 5], tree, rows)
+        assert p.only(0) is None and p.only(1) is None
+
+
+def test_rows_of_one_token_are_windows_on_one_and_nobody_may_write_to_them():
+    like = torch.zeros(VOCABULARY + 1)  # a size of its own: what is done here concerns no other test
+    rows = [one_hot(token, like) for token in range(len(like))]
+    assert torch.equal(torch.stack(rows), torch.eye(len(like)))
+    assert len({row.untyped_storage().data_ptr() for row in rows}) == 1
+    with torch.inference_mode():
+        rows[3][4] = 0.5
+        with pytest.raises(AssertionError, match="wrote to a row"):
+            one_hot(3, like)
+    assert torch.equal(one_hot(0, like), torch.eye(len(like))[0]), "and the next one is whole again"
 
 
 def test_the_order_is_that_of_transformers_generate():

@@ -229,7 +229,11 @@ class Distributions(Protocol):
         ...
 
     def __getitem__(self, node: int) -> Tensor:
-        """p [V] after `node`; computed when first asked for."""
+        """p [V] after `node`; computed when first asked for, and not to be written to."""
+        ...
+
+    def only(self, node: int) -> int | None:
+        """The token that follows `node` with probability 1, where that is known without p; None if it is not."""
         ...
 
 

@@ -19,7 +19,7 @@ from truedraft.noise import NoisyDice, SeededNoise
 from truedraft.sampling import ParameterSampler, Processor, SamplingParameters, check_ids
 from truedraft.text import EndRules, TextEnding
 
-__all__ = ["Facts", "Parameters", "Prompt", "Tokenizer", "is_batch", "make_session"]
+__all__ = ["Facts", "Parameters", "Prompt", "Tokenizer", "is_batch", "make_session", "text_decoder"]
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Raw text, token ids, or chat messages with `role` and `content`."""
@@ -145,7 +145,7 @@ def make_session(prompt: Prompt, parameters: Parameters, facts: Facts) -> Sessio
             end_tokens=sorted(ends.end_tokens | ends.stop_tokens),
         ),
         dice=_dice(parameters.seed),
-        ending=TextEnding(ends, limit=limit, decode=_decoder(facts.tokenizer)),
+        ending=TextEnding(ends, limit=limit, decode=text_decoder(facts.tokenizer)),
         top_logprobs=parameters.logprobs,
     )
 
@@ -278,7 +278,7 @@ def _dice(seed: int | None) -> NoisyDice:
     return NoisyDice(RandomDice(seed), SeededNoise(secrets.randbits(63) if seed is None else seed))
 
 
-def _decoder(tokenizer: Tokenizer | None) -> Any:
+def text_decoder(tokenizer: Tokenizer | None) -> Any:
     """Ids to text, special tokens skipped, spaces as the tokens have them."""
     if tokenizer is None:
         return None

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from truedraft.core import Distributions, Tree
 from truedraft.errors import ParameterError, UnsupportedModelError
+from truedraft.rows import first_largest, one_hot, truncated
 
-__all__ = ["NodeDistributions", "ParameterBranch", "ParameterSampler", "SamplingParameters", "check_ids", "one_hot"]
+__all__ = ["NodeDistributions", "ParameterBranch", "ParameterSampler", "SamplingParameters", "check_ids"]
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 """A transformers `LogitsProcessor`: (input ids [1, L], logits [1, V]) to logits [1, V]. It may keep state."""
@@ -28,9 +29,7 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 _LARGEST = 1e30
 """Of a logit's bias and penalties, so that it stays a number in float32."""
 _LEAST = 1e-30
-"""A lower temperature or top_p may be 0 in float32: the one is then taken for 0, the other for this."""
-_FIRST_LOOK = 512
-"""Top-p first looks at this many tokens and sorts the vocabulary only if they do not hold enough probability."""
+"""A lower temperature may be 0 in float32, and is taken for it."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,22 @@ class ParameterSampler:
 
     def distribution(self, logits: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
         """Logits [V] to probabilities [V]; the processors are called and may change."""
-        row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        row = self._processed(row, history, processors)
-        best = _first_largest(row)
-        if not math.isfinite(top := float(row[best])):
-            raise _hopeless(top, float(logits.max()))
+        row, best = self.best(logits, history, processors)
         if self.parameters.greedy:
             return one_hot(best, row)
-        return _truncated(torch.softmax((row - row[best]) / self.parameters.temperature, 0), self.parameters)
+        p = self.parameters
+        return truncated(
+            torch.softmax((row - row[best]) / p.temperature, 0), top_k=p.top_k, top_p=p.top_p, min_p=p.min_p
+        )
+
+    def best(self, logits: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> tuple[Tensor, int]:
+        """The processed logits [V] and the first token that has the largest of them."""
+        row = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        row = self._processed(row, history, processors)
+        best = first_largest(row)
+        if not math.isfinite(top := float(row[best])):
+            raise _hopeless(top, float(logits.max()))
+        return row, best
 
     def _processed(self, row: Tensor, history: Sequence[int], processors: Sequence[Processor]) -> Tensor:
         """Everything that works on logits. Returns a new tensor wherever it changes anything."""
@@ -176,6 +183,10 @@ class ParameterBranch:
         """The custom processors after they saw this branch; before that, as its parent left them."""
 
     @property
+    def _whole(self) -> Sequence[int]:
+        return [*self._history, *self._suffix] if self._suffix else self._history
+
+    @property
     def position(self) -> int:
         """Absolute index of the token that this branch draws."""
         return len(self._history) + len(self._suffix)
@@ -183,8 +194,13 @@ class ParameterBranch:
     def distribution(self, logits: Tensor) -> Tensor:
         """Logits [V] to probabilities [V] under this branch's history. Call it once: processors may count calls."""
         self.settled = _copied(self.settled)
-        history = [*self._history, *self._suffix] if self._suffix else self._history
-        return self._sampler.distribution(logits, history, self.settled)
+        return self._sampler.distribution(logits, self._whole, self.settled)
+
+    def only(self, logits: Tensor) -> int | None:
+        """The token that has all the probability, without making a row; None where there may be others, or state."""
+        if self.settled or not self._sampler.parameters.greedy:
+            return None
+        return self._sampler.best(logits, self._whole, ())[1]
 
     def child(self, token: int) -> ParameterBranch:
         """The branch one token longer."""
@@ -205,41 +221,18 @@ class NodeDistributions:
             self._rows[node] = self.branch(node).distribution(self._logits[node])
         return self._rows[node]
 
+    def only(self, node: int) -> int | None:
+        """The one token that can follow `node`; None where others may."""
+        return self.branch(node).only(self._logits[node])
+
     def branch(self, node: int) -> ParameterBranch:
-        """The history at `node`. A parent's row comes first: stateful processors see a text in order."""
+        """The history at `node`. A parent's row comes first where processors have state: they see a text in order."""
         if node not in self._branches:
             parent = self._tree.parents[node]
-            _ = self[parent]
+            if self.branch(parent).settled:
+                _ = self[parent]
             self._branches[node] = self._branches[parent].child(self._tree.tokens[node])
         return self._branches[node]
-
-
-def _first_largest(row: Tensor) -> int:
-    """The first index of the largest of logits [V]; that of a number that is none, if there is one."""
-    return int(row.detach().numpy().argmax()) if row.device.type == "cpu" else int(row.argmax())
-
-
-_AROUND: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
-"""By size, type and device of a row, a one among zeros, and the window on it that is wanted is one that exists."""
-
-
-def one_hot(token: int, like: Tensor) -> Tensor:
-    """Probabilities [V] with all mass on one token; dtype and device of `like` [V]. To be read, not to be written to.
-
-    All are windows on one tensor, so none is made: greedy decoding needs one for every node of every draft.
-    """
-    size = len(like)
-    key = size, like.dtype, like.device
-    if key not in _AROUND:
-        with torch.inference_mode(False):  # so that the tensor counts how often it was written to: once
-            around = torch.zeros(2 * size - 1, dtype=like.dtype, device=like.device)
-            around[size - 1] = 1
-        _AROUND[key] = around
-    around = _AROUND[key]
-    if around._version != 1:
-        del _AROUND[key]
-        raise AssertionError("somebody wrote to a row of probabilities: rules and drafters must copy them first")
-    return around[size - 1 - token : 2 * size - 1 - token]
 
 
 def _penalise_repetition(row: Tensor, history: Sequence[int], penalty: float) -> Tensor:
@@ -264,28 +257,6 @@ def _bad_words(words: Sequence[tuple[int, ...]], history: Sequence[int]) -> set[
         for word in words
         if len(word) <= len(history) + 1 and tuple(history[len(history) - len(word) + 1 :]) == word[:-1]
     }
-
-
-def _truncated(probs: Tensor, params: SamplingParameters) -> Tensor:
-    """Top-k, top-p and min-p on probabilities [V], renormalised."""
-    if 0 < params.top_k < len(probs):
-        probs = torch.where(probs < probs.topk(params.top_k).values[-1], 0, probs)
-    if params.top_p < 1:
-        probs = _nucleus(probs / probs.sum(), params.top_p)
-    if params.min_p > 0:
-        probs = torch.where(probs < params.min_p * probs.max(), 0, probs)
-    return probs / probs.sum()
-
-
-def _nucleus(probs: Tensor, top_p: float) -> Tensor:
-    """Keep the most probable tokens until they hold top_p; the one that crosses the line stays (Holtzman et al.)."""
-    top, ids = probs.topk(min(_FIRST_LOOK, len(probs)))
-    cumulative = top.cumsum(0)
-    if float(cumulative[-1]) < top_p and len(top) < len(probs):
-        top, ids = probs.sort(descending=True, stable=True)
-        cumulative = top.cumsum(0)
-    kept = ids[cumulative - top < max(top_p, _LEAST)]
-    return torch.zeros_like(probs).index_copy(0, kept, probs[kept])
 
 
 def _copied(processors: tuple[Processor, ...]) -> tuple[Processor, ...]:

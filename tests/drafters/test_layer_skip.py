@@ -166,7 +166,7 @@ def test_layers_are_read_and_written(text, layers):
     assert parse_layers(format_layers(layers)) == layers
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "1.5"])
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "1.5", "0-3,9-7"])
 def test_what_names_no_layers_is_refused(text):
     with pytest.raises(ParameterError, match="layers"):
         parse_layers(text)

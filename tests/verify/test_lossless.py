@@ -11,7 +11,7 @@ from _pytest.mark.structures import ParameterSet
 from tests.enumeration import DEEP, EXACT, PAIRS, SHAPES, SINGLE, THIN, emitted_law, gap, grow
 from truedraft import drawing
 from truedraft.core import Draft, Law, Tree
-from truedraft.verify import target_only
+from truedraft.verify import kseq, target_only
 from truedraft.verify.auto import RULES
 
 EXACT_RULES = [rule for rule in RULES.values() if rule.lossless and rule.name not in {"auto", "coupled"}]
@@ -19,6 +19,23 @@ BY_Q = [rule for rule in EXACT_RULES if rule.name != "target-only"]
 DRAWN = [Law.CHOSEN, Law.SAMPLED, Law.SAMPLED_WITHOUT_REPLACEMENT, Law.GREEDY_DRAFT]
 THIN_SHAPES = [(1, 1), (2,), (3,), (2, 1)]
 SMALL = {name: pair for name, pair in PAIRS.items() if name not in {"V=4", "zeros", "disjoint"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered() -> Iterator[None]:
+    """The threshold of the same rows is not searched for again on every walk: it is the same number."""
+    known: dict[tuple[bytes, bytes, int], tuple[float, float]] = {}
+    real = kseq.threshold
+
+    def threshold(p: torch.Tensor, q: torch.Tensor, k: int) -> tuple[float, float]:
+        said = p.numpy().tobytes(), q.numpy().tobytes(), k
+        if said not in known:
+            known[said] = real(p, q, k)
+        return known[said]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kseq, "threshold", threshold)
+        yield
 
 
 def _combinations(shapes: list[tuple[int, ...]], pairs: dict, *, rules: list = EXACT_RULES) -> Iterator[ParameterSet]:

@@ -32,6 +32,41 @@ class Given:
     def __getitem__(self, node: int) -> torch.Tensor:
         return self.rows[node]
 
+    def only(self, node: int) -> int | None:
+        return None
+
+
+class Certain(Given):
+    """The same where it is known that only one token can follow each node."""
+
+    def only(self, node: int) -> int | None:
+        return int(self.rows[node].argmax())
+
+
+@pytest.mark.parametrize(
+    ("law", "tokens"), [*((law, tokens) for law in Law for tokens in ((), (1,), (2, 1), (2, 3))), (Law.SAMPLED, (1, 1))]
+)
+def test_where_one_token_can_follow_it_does_under_every_law_and_nothing_is_drawn(law, tokens):
+    """What the best rule makes of one-hot rows, without the rows; also with a sibling that was drawn twice."""
+    rows = [torch.nn.functional.one_hot(torch.tensor(token), 4).double() for token in (1, 3, 0, 0)]
+    draft = draft_of(law, torch.full((4,), 0.25, dtype=torch.float64), *tokens)
+    rule = RULES["auto"]
+    expected = rule.verify(draft, Given(*rows), dice())
+    assert rule.verify(draft, Certain(*rows), dice=None) == expected
+    if 1 in tokens:
+        assert expected.tokens == (1, rows[expected.path[0]].argmax())
+
+
+def test_where_one_node_on_the_way_leaves_a_choice_the_rule_decides():
+    class Half(Certain):
+        def only(self, node: int) -> int | None:
+            return None if node else super().only(node)
+
+    rows = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]], dtype=torch.float64)
+    draft = draft_of(Law.CHOSEN, rows[0], 1)
+    seen = {RULES["auto"].verify(draft, Half(*rows), dice(seed)).tokens for seed in range(40)}
+    assert seen == {(1, 0), (1, 2)}
+
 
 def dice(seed: int = 0) -> NoisyDice:
     return NoisyDice(RandomDice(seed), SeededNoise(seed))

@@ -41,6 +41,9 @@ class Rows:
     def __getitem__(self, node: int) -> Tensor:
         return self._rows[node]
 
+    def only(self, node: int) -> int | None:
+        return None
+
 
 class Recorder:
     """Dice that throw given numbers and remember what they were asked."""

@@ -14,6 +14,7 @@ from truedraft.cli.show import LEGEND, Painter, summary
 from truedraft.errors import PromptError, UnsupportedModelError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
+from truedraft.request import text_decoder
 
 __all__ = ["chat"]
 
@@ -120,8 +121,7 @@ def _answer(
     model: Model, messages: list[dict[str, str]], parameters: dict[str, Any], console: Console, colour: bool
 ) -> str:
     """Stream one answer; Ctrl-C keeps what is there."""
-    tokenizer: Any = model.facts.tokenizer
-    painter = Painter(console, lambda ids: tokenizer.decode(ids, skip_special_tokens=True), colour=colour)
+    painter = Painter(console, text_decoder(model.facts.tokenizer), colour=colour)
     with model.stream(list(messages), **parameters) as stream:
         try:
             for chunk in stream:

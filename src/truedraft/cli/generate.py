@@ -24,6 +24,7 @@ from truedraft.errors import PromptError
 from truedraft.model import Model, Stream
 from truedraft.models import DEFAULT
 from truedraft.planning.fixed import Fixed
+from truedraft.request import text_decoder
 from truedraft.results import Chunk, Result
 
 __all__ = ["generate", "prompt_of"]
@@ -180,7 +181,7 @@ class _Job:
         if trace is not None:
             watchers.append(stack.enter_context(TraceWriter.open(trace, tokenizer, self._header(stream))).write)
         if not as_json:
-            painter = Painter(self._console, lambda ids: tokenizer.decode(ids, skip_special_tokens=True), colour=colour)
+            painter = Painter(self._console, text_decoder(tokenizer), colour=colour)
             watchers.append(painter.show)
         return watchers
 

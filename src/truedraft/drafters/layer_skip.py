@@ -70,8 +70,8 @@ def parse_layers(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ParameterError(f"layers is {text!r}: expected numbers and ranges such as 0-3,28,29")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) < int(first):
+            raise ParameterError(f"layers is {text!r}: expected numbers and rising ranges such as 0-3,28,29")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)
 

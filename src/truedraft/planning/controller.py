@@ -9,7 +9,8 @@ out with probability 0.85.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
+from operator import mul
 
 from truedraft.core import Round, Session, Shape
 from truedraft.planning.costs import RoundCosts
@@ -44,6 +45,8 @@ class Controller:
         self._common = Yield(len(self._levels), _COMMON_FADING)
         self._lately = Yield(len(self._levels), _LATELY_FADING)
         self._own: dict[Session, Yield] = {}
+        self._rates: list[Rates] | None = None
+        self._hopeless = False
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
         self._tried, self._prices = frozenset[Session](), Row()
@@ -57,14 +60,22 @@ class Controller:
         self._learn(sessions, history)
         batch, context = len(sessions), _mean_length(sessions)
         passes, outside = self._costs.passes(batch, context), self._costs.outside(batch)
-        prior = self._prior()
-        rates = [self._own[session].rates(_OWN_STRENGTH, prior) for session in sessions]
-        chosen, promise = self._best(rates, passes, outside)
+        rates = self._rates_of(sessions)
+        chosen, promise = ([0] * batch, 1.0) if self._hopeless else self._best(rates, passes, outside)
+        self._hopeless = not any(chosen)  # and so it stays until something is learned or a text comes or goes
         if self._is_time_to_look(batch, promise):
             return [_OFF] * batch
         chosen = self._raised(chosen, sessions, history)
         self._try(chosen, sessions, rates, passes, outside)
         return [self._levels[rung - 1] if rung else _OFF for rung in chosen]
+
+    def _rates_of(self, sessions: Sequence[Session]) -> list[Rates]:
+        """What is expected of every text [B]; as before where nothing was learned since."""
+        if self._rates is None:
+            prior = self._prior()
+            self._rates = [self._own[session].rates(_OWN_STRENGTH, prior) for session in sessions]
+            self._hopeless = False
+        return self._rates
 
     def _best(self, rates: Sequence[Rates], passes: Row, outside: Row) -> tuple[list[int], float]:
         """The rung of every text [B] that together have the highest goodput: all texts of a group the same.
@@ -91,17 +102,19 @@ class Controller:
 
     def _seconds(self, filled: Iterable[Row], batch: int, passes: Row, outside: Row) -> Iterator[Row]:
         """By rung [L], of a round in which one text climbs it and fills so much of it, then of one in which two do…"""
-        steps, more = [high - low for low, high in pairwise(passes)], [seconds - outside[0] for seconds in outside[1:]]
+        steps = [high - low for low, high in pairwise(passes)]
+        more = [(seconds - outside[0]) / batch for seconds in outside[1:]]
         total, left = [0.0] * len(steps), [1.0] * len(steps)
         for count, row in enumerate(filled, start=1):
-            seconds, in_pass = Row(), passes[0] + outside[0]
-            for rung, share in enumerate(row):
-                # A padded pass is as wide as the longest draft of the texts that bet, another one as the mean of all.
-                total[rung] += min(share, 1.0)
-                left[rung] *= 1.0 - min(share, 1.0)
-                in_pass += steps[rung] * (total[rung] / batch if self._ragged else 1.0 - left[rung])
-                seconds.append(in_pass + more[rung] * count / batch)
-            yield seconds
+            # A padded pass is as wide as the longest draft among the texts that bet, another one as the mean of all.
+            if self._ragged:
+                total = [before + share for before, share in zip(total, row, strict=True)]
+                widened = [drafted / batch for drafted in total]
+            else:
+                left = [before * (1.0 - share) for before, share in zip(left, row, strict=True)]
+                widened = [1.0 - none for none in left]
+            passed = accumulate(map(mul, steps, widened), initial=passes[0] + outside[0])
+            yield [before + count * extra for before, extra in zip(islice(passed, 1, None), more, strict=True)]
 
     def _raised(
         self, chosen: Sequence[int], sessions: Sequence[Session], history: Mapping[Session, Round]
@@ -192,6 +205,7 @@ class Controller:
         if list(self._own) != list(sessions):
             self._own = {s: self._own.get(s) or Yield(len(self._levels), _OWN_FADING) for s in sessions}
             self._seen = {session: self._seen[session] for session in sessions if session in self._seen}
+            self._rates = None
 
     def _learn(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> None:
         """Take the rounds that were not taken yet, each once."""
@@ -208,6 +222,7 @@ class Controller:
                 seen = Seen.of(record, self._levels)
                 for known in (self._own[session], self._common, self._lately):
                     known.learn(seen)
+                self._rates = None
         if all(record.index for record in fresh.values()):  # a pass that read a prompt says nothing of passes
             self._learn_costs(fresh)
         self._settle(fresh)

@@ -63,6 +63,8 @@ class Seen:
     def of(cls, record: Round, levels: Sequence[Shape]) -> Seen:
         """A record; one without a bet tells nothing."""
         allowed, drafted = allowed_level(levels, record.shape), len(record.draft)
+        if not drafted:
+            return cls(0, [0.0] * allowed, [0.0] * allowed, whole=False)
         path = record.verdict.path[: record.accepted]
         edges = [0, *(level.nodes for level in levels[:allowed])]
         filled = [min(max(drafted - low, 0) / (high - low), 1.0) for low, high in pairwise(edges)]
@@ -92,12 +94,15 @@ class Yield:
         if seen.whole and seen.first:
             expected = self.rates(_DOUBT)[0][: seen.first]
             below, rest = expected[-1], sum(expected)
-        for rung, (gained, filled) in enumerate(zip(seen.gained, seen.filled, strict=True), start=seen.first):
-            self.weight[rung] = keep * self.weight[rung] + 1.0
-            self.tests[rung] = keep * self.tests[rung] + below
-            self.gained[rung] = keep * self.gained[rung] + gained - rest
-            self.filled[rung] = keep * self.filled[rung] + filled
-            below = gained
+        gains = [gained - rest for gained in seen.gained]
+        told = slice(seen.first, seen.first + len(gains))
+        for sums, added in (
+            (self.weight, [1.0] * len(gains)),
+            (self.tests, [below, *gains[:-1]]),
+            (self.gained, gains),
+            (self.filled, seen.filled),
+        ):
+            sums[told] = [keep * before + now for before, now in zip(sums[told], added, strict=True)]
 
     def rates(self, strength: float, prior: Rates | None = None) -> Rates:
         """What a round brings; strength: in rounds, that of the prior. Without one a rung goes on as the one below."""

@@ -21,6 +21,7 @@ __all__ = [
     "descend",
     "drafted_probability",
     "drawn_from",
+    "follow",
     "remaining",
     "residual",
     "surplus",
@@ -88,6 +89,24 @@ def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, 
             return Verdict(tuple(path), tuple(tokens))
         node = children[drafted.index(tokens[-1])]
         path.append(node)
+
+
+def follow(draft: Draft, p: Distributions) -> Verdict | None:
+    """The verdict where only one token can follow every node on the way: no lossless rule emits another.
+
+    None where a node may be followed by several.
+    """
+    tree, node = draft.tree, 0
+    path: list[int] = []
+    tokens: list[int] = []
+    while (token := p.only(node)) is not None:
+        tokens.append(token)
+        known = next((child for child in tree.children[node] if tree.tokens[child] == token), None)
+        if known is None:
+            return Verdict(tuple(path), tuple(tokens))
+        node = known
+        path.append(node)
+    return None
 
 
 def drawn_from(draft: Draft, node: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from truedraft.core import Dice, Distributions, Draft, Law, Verdict
 from truedraft.errors import ParameterError
 from truedraft.verify import block, coupled, greedy_draft, kseq, target_only, token, traversal, typical
-from truedraft.verify.acceptance import Acceptance
+from truedraft.verify.acceptance import Acceptance, follow
 
 __all__ = ["RULES", "best_rule", "rule_named", "verify"]
 
@@ -20,8 +20,11 @@ def best_rule(law: Law, is_chain: bool) -> Acceptance:
 
 
 def verify(draft: Draft, p: Distributions, dice: Dice) -> Verdict:
-    """By the best rule for this draft: a drafter may change the law or the shape of its drafts from round to round."""
-    return best_rule(draft.law, draft.tree.is_chain).verify(draft, p, dice)
+    """By the best rule for this draft: a drafter may change the law or the shape of its drafts from round to round.
+
+    In greedy decoding there is nothing to decide.
+    """
+    return follow(draft, p) or best_rule(draft.law, draft.tree.is_chain).verify(draft, p, dice)
 
 
 RULES: dict[str, Acceptance] = {

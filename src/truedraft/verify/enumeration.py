@@ -109,6 +109,9 @@ class Rows:
         """p [V] after `node`."""
         return self.table(self.text + tuple(self.tree.tokens[step] for step in self.tree.path(node)))
 
+    def only(self, node: int) -> None:
+        """A table is to be looked at."""
+
 
 def random_table(vocabulary: int, seed: int) -> Table:
     """A language with another distribution after every text, drawn uniformly from the simplex."""
