@@ -98,7 +98,7 @@ class Yield:
         told = slice(seen.first, seen.first + len(gains))
         for sums, added in (
             (self.weight, [1.0] * len(gains)),
-            (self.tests, [below, *gains[:-1]]),
+            (self.tests, [below, *gains][: len(gains)]),
             (self.gained, gains),
             (self.filled, seen.filled),
         ):
