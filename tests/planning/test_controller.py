@@ -321,8 +321,8 @@ def test_hard_texts_do_not_keep_easy_ones_from_their_bets():
 
 
 def test_where_nothing_is_padded_one_easy_text_in_a_batch_may_bet():
-    """Sixteen texts at the ridge: padded, one draft of four costs what sixteen would; ragged, it costs itself."""
-    costly = profile(ridge=18, slope=0.0)
+    """Sixteen texts near the ridge: padded, one draft of four costs what sixteen would; ragged, it costs itself."""
+    costly = profile(ridge=24, slope=0.0)
     for ragged in (False, True):
         controller = Controller(Shape.chain(4), replace(costly, model={"ragged": ragged}))
         rates = [([0.9 if place == 0 else 0.009] * 4, [1.0] * 4) for place in range(16)]

@@ -22,10 +22,12 @@ __all__ = ["Controller"]
 _OFF = Shape(0)
 _OWN_FADING, _COMMON_FADING, _LATELY_FADING = 0.92, 0.97, 0.88
 _OWN_STRENGTH, _COMMON_STRENGTH = 8.0, 4.0
-_MARGIN = 1.005
+_MARGIN = 1.02
 """Betting must promise this much more than plain decoding."""
 _TRYING, _PAUSE = 0.015, 4
 """Share of the time without bets that trials may cost, and rounds of it without which there is none."""
+_SAVED = 0.5
+"""Most of a round that may be saved up for trials, beyond one of the smallest bet of all texts."""
 _SOON = 64
 """Tokens of a new text on whose credit it may be tried at once."""
 _HARDLY = 1.0
@@ -50,6 +52,7 @@ class Controller:
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
         self._tried, self._prices = frozenset[Session](), Row()
+        self._in_vain = False
         self._bets, self._look = 0, _FIRST_LOOK
 
     def shape(self, sessions: Sequence[Session], history: Mapping[Session, Round]) -> list[Shape]:
@@ -163,11 +166,12 @@ class Controller:
         With a text the load may have changed, so one that has not drafted yet tries on credit of the time it will take.
         """
         rest = [place for place, rung in enumerate(chosen) if not rung]
-        if not rest:
+        if not rest or self._in_vain:  # at once again it would be in vain as well, as often as not
+            self._in_vain = False
             return
         batch, self._prices = len(sessions), [sum(parts) for parts in zip(passes, outside, strict=True)]
         plain = self._prices[0]
-        self._credit = min(self._credit + _TRYING * plain, 2.0 * self._prices[1])
+        self._credit = min(self._credit + _TRYING * plain, self._prices[1] - plain + _SAVED * plain)
         new = [place for place in rest if not any(self._own[sessions[place]].filled)]
         soon = sum(min(sessions[place].ending.room, _SOON) for place in new) / batch
         for places, credit in ((new, self._credit + _TRYING * plain * soon), (rest, self._credit)):
@@ -190,7 +194,9 @@ class Controller:
             batch, drafts = tried[0].batch, [len(record.draft) for record in tried]
             width = sum(drafts) / batch if self._ragged else max(drafts)
             price = self._price(width) - self._prices[0]
-            worth = tried[0].timings.total / batch * sum(record.accepted for record in tried)
+            accepted = sum(record.accepted for record in tried)
+            worth = tried[0].timings.total / batch * accepted
+            self._in_vain = not accepted
             self._credit -= max(price - worth, 0.0)
 
     def _price(self, width: float) -> float:

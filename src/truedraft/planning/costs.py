@@ -27,6 +27,8 @@ _NOISE = 0.5
 """In logarithms: no noise makes passes differ by much more."""
 _FORESEEN = 1.3
 """Passes that differ from the profile by no more than this factor are as foreseen."""
+_FINE, _COARSE = 32, 4
+"""Parts of a token to which a pass's width is looked up, and those by which passes are told apart."""
 _CONTEXT = 256
 """Contexts are told apart by so many tokens."""
 
@@ -66,10 +68,11 @@ class RoundCosts:
 
     def learn(self, batch: int, drafts: Sequence[int], context: float, target: float) -> None:
         """A pass over `batch` texts whose drafts had so many tokens took `target` seconds."""
-        drafted = self._width(drafts)
-        ratio = target / self._foreseen(batch, drafted, context)
+        drafted = sum(drafts) / len(drafts) if self._profile.ragged else max(drafts)
+        ratio = target / self._foreseen(batch, round(_FINE * drafted) / _FINE, context)
         self._overall.add(ratio)
-        self._ratios.setdefault((batch, drafted), _Mean()).add(ratio)
+        # However few the texts that bet, theirs is no pass of plain decoding.
+        self._ratios.setdefault((batch, math.ceil(_COARSE * drafted) / _COARSE), _Mean()).add(ratio)
 
     def learn_outside(self, batch: int, rung: int, seconds: float) -> None:
         """A round allowed `rung` rungs took so long outside its pass."""
@@ -107,10 +110,6 @@ class RoundCosts:
                 nearest = min(rungs, key=lambda rung: abs(rung - place))
                 seconds[place] = base + (known[nearest].value - base) * size / self._sizes[nearest]
         return seconds
-
-    def _width(self, drafts: Sequence[int]) -> float:
-        """What a pass is as wide as: the longest draft if it is padded, else the mean one, to a quarter of a token."""
-        return round(4 * sum(drafts) / len(drafts)) / 4 if self._profile.ragged else max(drafts)
 
     def _nearest(self, batch: int) -> dict[int, _Mean]:
         """What was seen at the batch size nearest to this one."""

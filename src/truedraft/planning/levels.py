@@ -106,18 +106,26 @@ class Yield:
 
     def rates(self, strength: float, prior: Rates | None = None) -> Rates:
         """What a round brings; strength: in rounds, that of the prior. Without one a rung goes on as the one below."""
-        gained, filled = Row(), Row()
-        here, below, fill, share = 1.0, 1.0, 1.0, _FIRST
-        seen = zip(self.weight, self.tests, self.gained, self.filled, strict=True)
-        for rung, (weight, tests, gain, full) in enumerate(seen):
-            if prior:
-                before, below, fill = (below, prior[0][rung], prior[1][rung])
-            else:
-                before, below = here, here * share
-            ratio = max(gain + strength * below, 0.0) / max(tests + strength * before, _LEAST)
-            here *= ratio
-            fill = (full + strength * fill) / (weight + strength)
-            share = _GOES_ON if rung == 0 else min(max(ratio, 0.3), 0.95)
+        if prior is None:
+            return self._carried(strength)
+        gained, filled, here, below = Row(), Row(), 1.0, 1.0
+        rows = zip(self.weight, self.tests, self.gained, self.filled, *prior, strict=True)
+        for weight, tests, gain, full, their_gain, their_full in rows:
+            above, tested = gain + strength * their_gain, tests + strength * below
+            here = here * above / tested if above > 0.0 and tested > _LEAST else 0.0
+            below = their_gain
+            gained.append(here)
+            filled.append((full + strength * their_full) / (weight + strength))
+        return gained, filled
+
+    def _carried(self, strength: float) -> Rates:
+        """The rates, each with those of the rung below as its prior."""
+        gained, filled, here, fill, share = Row(), Row(), 1.0, 1.0, _FIRST
+        for weight, tests, gain, full in zip(self.weight, self.tests, self.gained, self.filled, strict=True):
+            above, tested = gain + strength * here * share, tests + strength * here
+            ratio = above / tested if above > 0.0 and tested > _LEAST else 0.0
+            here, fill = here * ratio, (full + strength * fill) / (weight + strength)
+            share = min(max(ratio, 0.3), 0.95) if gained else _GOES_ON
             gained.append(here)
             filled.append(fill)
         return gained, filled
