@@ -27,7 +27,7 @@ from truedraft.bench.arms import Order
 from truedraft.bench.grid import Load, settings_of
 from truedraft.bench.runs import Journal
 from truedraft.build import load
-from truedraft.cli.measuring import Fleet, about, extras_of, prompts_of, run
+from truedraft.cli.measuring import Fleet, about, prompts_of, run
 from truedraft.planning.profile import Profile
 
 SEGMENTS = (("copy", 1), ("free", 32), ("copy", 4), ("free", 1), ("copy", 32), ("free", 8), ("copy", 16), ("free", 4))
@@ -52,7 +52,7 @@ def main() -> int:
     console = Console()
     profile = Profile.load(args.profile)
     plain = load(args.model, drafter="none")
-    fleet = Fleet(plain, extras_of(None, None), profile)
+    fleet = Fleet(plain, {}, profile)
     fixed = settings_of([args.drafter], draft_tokens=lengths)
     adaptive = settings_of([args.drafter], draft_tokens=[max(lengths)], policies=["auto"])[1:]
     arms = [fleet.arm(setting) for setting in [*fixed, *adaptive]]

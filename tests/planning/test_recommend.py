@@ -21,7 +21,7 @@ def costs(c=0.1, ridge=1e9):
 
 
 def candidate(drafter, alpha, k=8):
-    return Candidate(drafter, tuple(chains(alpha, k, rounds=400, seed=seed) for seed in range(20)), k)
+    return Candidate(drafter, {1: tuple(chains(alpha, k, rounds=400, seed=seed) for seed in range(20))}, k)
 
 
 def test_it_finds_the_sweet_spot():
@@ -81,7 +81,7 @@ def test_what_pays_again_beyond_a_gap_is_not_below_where_to_stop():
 
 def test_doubt_keeps_it_from_speculating():
     sample = [Counts((0, 10), (10,)), Counts((0, 10), (8, 2))]
-    wide = Candidate("free", tuple(sample), 1)
+    wide = Candidate("free", {1: tuple(sample)}, 1)
     assert recommend([wide], costs(), [1]).choices[0].speedup.low == 1.0
     assert not recommend([wide], costs(), [1]).pays
 

@@ -57,6 +57,13 @@ def test_where_one_token_can_follow_it_does_under_every_law_and_nothing_is_drawn
         assert expected.tokens == (1, rows[expected.path[0]].argmax())
 
 
+def test_a_drafted_token_of_no_probability_is_an_error_in_greedy_decoding_too():
+    rows = torch.eye(3, dtype=torch.float64)
+    draft = draft_of(Law.SAMPLED, rows[0], 1)
+    with pytest.raises(LawError, match="q is 0"):
+        RULES["auto"].verify(draft, Certain(rows[1], rows[2]), dice())
+
+
 def test_where_one_node_on_the_way_leaves_a_choice_the_rule_decides():
     class Half(Certain):
         def only(self, node: int) -> int | None:

@@ -26,7 +26,10 @@ Told = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Grid:
-    """What to measure. widths: new tokens a text. tokens: most of them in one pass. repeats: of every point."""
+    """What to measure. widths: new tokens a text. tokens: most of them in one pass. repeats: of every point.
+
+    Of equal values one is measured.
+    """
 
     contexts: tuple[int, ...] = (128, 1024)
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -39,6 +42,7 @@ class Grid:
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ParameterError(f"{name} is {values}: expected positive numbers")
+            object.__setattr__(self, name, tuple(dict.fromkeys(values)))  # between two of the same there is no line
         if max(self.widths) == 1:
             raise ParameterError("widths is (1,): expected a wider pass too, for what drafts cost")
         if self.repeats < 1:

@@ -16,7 +16,7 @@ from truedraft.drafters.heads import HEADS
 from truedraft.errors import ParameterError
 from truedraft.targets.kernels import KERNELS
 
-__all__ = ["Options", "parse_shape"]
+__all__ = ["USERS", "Options", "parse_shape"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Options:
 
     drafter: a name of `DRAFTERS`. draft_model: the small model, for drafters "model" and "cascade". translate: it has
     another tokenizer than the target, and drafts "tokens" that both have, or "text" (for greedy texts). draft_tokens:
-    depth of a chain or tree. tree: "3x2x1" fixes the children of every node level by level; "16" lets a drafter grow as
-    many.
+    depth of a chain or tree. tree: "3x2x1" fixes the children of every node level by level, "3x" those of a single
+    level; "16" lets a drafter grow as many.
     share: drafters that remember texts or scores may draft for one request from what another one said. memory: a file
     in which recycling keeps what it learns from all requests, made if it is not there; it implies share.
     head: the folder of a trained head, for the drafters that run one (medusa, eagle1, eagle2, eagle3, mtp), for
@@ -85,7 +85,7 @@ class Options:
                 raise ParameterError(f"{name} is {value!r}: expected {expected}")
         if self.drafter not in DRAFTERS:
             raise ParameterError(f"drafter is {self.drafter!r}: expected one of {', '.join(DRAFTERS)}")
-        for name, users in _USERS.items():
+        for name, users in USERS.items():
             if getattr(self, name) is not None and self.drafter not in users:
                 raise ParameterError(
                     f"{name} is given with drafter {self.drafter!r}: it belongs to drafter {' or '.join(users)}"
@@ -137,7 +137,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
 _OPTIONAL = {entry.name for entry in fields(Options) if entry.default is None}
 """Options that may be None."""
 
-_USERS = {
+USERS = {
     "draft_model": ("model", "cascade"),
     "memory": ("recycle", "merge", "cascade"),
     "layers": ("layer-skip",),
@@ -150,16 +150,17 @@ def parse_shape(draft_tokens: int | None, tree: str | int | None) -> Shape | Non
     """The shape that a user asked for; None where they left it to the drafter."""
     if tree is None:
         return None if draft_tokens is None else Shape.chain(draft_tokens)
-    said = str(tree).lower()
+    parts = [part.strip() for part in str(tree).lower().split("x")]
     try:
-        numbers = [int(part) for part in said.split("x")]
+        numbers = [int(part) for part in (parts[:1] if parts[1:] == [""] else parts)]
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 1:
         raise ParameterError(
-            f"tree is {tree!r}: expected children a level such as 3x2x1, or a number of nodes such as 16"
+            f"tree is {tree!r}: expected children a level such as 3x2x1, or 3x for one level, or a number of nodes "
+            "such as 16"
         )
-    if len(numbers) == 1:
+    if len(parts) == 1:
         shape = Shape(depth=draft_tokens or _DYNAMIC_DEPTH, width=_DYNAMIC_WIDTH, nodes=numbers[0])
     elif draft_tokens is not None:
         raise ParameterError(f"draft_tokens is {draft_tokens} with tree {tree!r}, whose levels say how deep it is")

@@ -20,6 +20,7 @@ from truedraft.bench.machine import clock_of
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal
 from truedraft.build import load
+from truedraft.build.options import USERS
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of, names_of
 from truedraft.cli.measuring import Fleet, about, extras_of, prompts_of, run, show, warnings_of
@@ -79,7 +80,7 @@ def bench(
     ] = "0",
     repeats: Annotated[int, typer.Option("--repeats", help="Times that all is run.", rich_help_panel=_LOAD)] = 3,
     profile: Annotated[
-        Path | None, typer.Option("--profile", help="Of this machine: predict every cell from it.")
+        Path | None, typer.Option("--profile", help="Of this machine: drafters bet by it, and every cell is foretold.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; a run is resumed there.")] = Path("bench"),
     plots: Annotated[bool, typer.Option("--plots", help="Draw PNG files too (needs Matplotlib).")] = False,
@@ -100,8 +101,12 @@ def bench(
         require_png()
     if against not in (None, "transformers"):
         raise ParameterError(f"against is {against!r}: expected transformers")
+    names = names_of(drafters)
+    # Alone with --against it is the assistant of theirs.
+    drafting = None if against is not None and not set(names) & set(USERS["draft_model"]) else draft_model
+    extras_of(names, head=head, draft_model=drafting)  # what no drafter uses is said before anything is loaded
     settings = settings_of(
-        names_of(drafters),
+        names,
         draft_tokens=integers_of("draft_tokens", draft_tokens) if draft_tokens else (),
         trees=names_of(trees or ""),
         rules=names_of(rules),
@@ -121,7 +126,8 @@ def bench(
             threads=threads,
             offline=offline,
         )
-    fleet = Fleet(plain, extras_of(draft_model, head), known)
+    loading = {"dtype": dtype, "weights": weights, "device": device, "offline": offline, "profile": profile}
+    fleet = Fleet(plain, extras_of(names, head=head, draft_model=drafting, **loading), known)
     own: list[Arm] = [fleet.arm(setting) for setting in settings]
     others: list[Arm] = (
         [] if endpoint is None else [EndpointArm(endpoint.rstrip("/"), served_model(endpoint.rstrip("/")))]
@@ -136,7 +142,7 @@ def bench(
     facts = about(
         plain,
         texts,
-        files=[model, draft_model, head, profile if "auto" in names_of(policies) else None],
+        files=[model, draft_model, head, profile],
         dtype=dtype,
         weights=weights,
         device=device,

@@ -67,7 +67,10 @@ def experiment(
     console = Console(highlight=False)
     with RichProgress(console) as progress:
         plain = load(model, progress=progress, drafter="none", exact=exact, threads=threads, offline=offline)
-    fleet, notes = Fleet(plain, extras_of(None, head)), list[str]()
+    fleet, notes = (
+        Fleet(plain, extras_of([setting.drafter for setting in _ARMS], head=head, offline=offline)),
+        list[str](),
+    )
     arms = _arms(fleet, notes)
     texts = {
         name: next(iter(prompts_of(plain.facts, [source], count=prompts, most=prompt_tokens).values()))

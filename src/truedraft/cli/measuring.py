@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,11 @@ from truedraft.bench.machine import clock_of, describe, model_size
 from truedraft.bench.profiling import Grid, draft_costs, pass_times
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal, run_units, units_of
-from truedraft.bench.tasks import read_prompts
+from truedraft.bench.tasks import TaskPrompt, categories_of, read_prompts
 from truedraft.bench.texts import ids_of
 from truedraft.build import parse_shape, redraft
 from truedraft.build.loading import Loaded
+from truedraft.build.options import USERS
 from truedraft.build.policies import glance, policy_named
 from truedraft.cli.bars import Bar
 from truedraft.errors import ParameterError
@@ -38,6 +41,9 @@ from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
 __all__ = ["Fleet", "about", "extras_of", "measured", "prompts_of", "run", "show", "warnings_of"]
+
+_FEW = 10
+"""Prompts of a task below which it is said that they are few."""
 
 
 class Fleet:
@@ -111,10 +117,26 @@ def _model_of(model: Model) -> CachedModel:
     return target.model
 
 
-def extras_of(draft_model: str | None, head: str | None) -> dict[str, dict[str, Any]]:
-    """Options of single drafters."""
-    heads = {} if head is None else {name: {"head": head} for name in ("medusa", "eagle1", "eagle2", "eagle3", "mtp")}
-    return heads | {"model": {"draft_model": draft_model}}
+def extras_of(
+    drafters: Sequence[str], *, head: str | None = None, draft_model: str | None = None, **loading: Any
+) -> dict[str, dict[str, Any]]:
+    """Options of every drafter. loading: those that small models are loaded by, and the profile to bet by.
+
+    Raises `ParameterError` for a head or a small model that no drafter uses, and for two where one is asked.
+    """
+    given = {name: value for name, value in (("head", head), ("draft_model", draft_model)) if value is not None}
+    for name, value in given.items():
+        if not set(drafters) & set(USERS[name]):
+            raise ParameterError(
+                f"{name} is {value!r} and drafters {', '.join(drafters)}: expected one that uses it, "
+                f"{', '.join(USERS[name])}"
+            )
+    if len(given) > 1 and "cascade" in drafters:
+        raise ParameterError("head and draft_model are given, and drafter cascade asks one of them: leave one out")
+    return {
+        drafter: loading | {name: value for name, value in given.items() if drafter in USERS[name]}
+        for drafter in drafters
+    }
 
 
 def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profile:
@@ -138,17 +160,15 @@ def prompts_of(
 ) -> dict[str, list[Ids]]:
     """The first prompts of every task, as ids: of a shipped name, a file, or one of its categories, FILE:qa.
 
-    Raises `ParameterError` for what cannot be read, and for a prompt that leaves the model no room.
+    Of a file's categories each has its turn; FILE:* makes a task of each. Raises `ParameterError` for what cannot be
+    read, and for a prompt that leaves the model no room.
     """
-    found = {}
-    for task in tasks:
-        source, _, own = task.rpartition(":")
-        if not source or "/" in own:
-            source, own = task, ""
+    found: dict[str, list[Ids]] = {}
+    for source, own in (part for task in tasks for part in _parts(task)):
         name = f"{Path(source).stem}:{own}" if own else Path(source).stem
-        rows = read_prompts(source, limit=count, category=own or category)
         if name in found:
             raise ParameterError(f"two tasks are named {name!r}: rename one of the files")
+        rows = _in_turns(read_prompts(source, category=own or category))[:count]
         found[name] = [ids_of(facts, row.text, most=most) for row in rows]
         longest = max(map(len, found[name]))
         if facts.context_length is not None and longest >= facts.context_length:
@@ -157,6 +177,24 @@ def prompts_of(
                 "--prompt-tokens to cut longer prompts"
             )
     return found
+
+
+def _parts(task: str) -> list[tuple[str, str]]:
+    """(file, category) of a task; no category for a file as a whole, all of them for FILE:*."""
+    source, _, own = task.rpartition(":")
+    if not source or "/" in own:
+        return [(task, "")]
+    return [(source, each) for each in categories_of(source)] if own == "*" else [(source, own)]
+
+
+def _in_turns(rows: Sequence[TaskPrompt]) -> list[TaskPrompt]:
+    """One of every category, then the next of each, and so on."""
+    before: Counter[str] = Counter()
+    placed = []
+    for row in rows:
+        placed.append((before[row.category], row))
+        before[row.category] += 1
+    return [row for _, row in sorted(placed, key=itemgetter(0))]
 
 
 def about(
@@ -193,6 +231,8 @@ def warnings_of(prompts: Mapping[str, Sequence[Ids]], loads: Sequence[Load], ord
         most = max((load.batch for load in loads if load.task == task), default=1)
         if len(set(texts)) < len(texts):
             found.append(f"{task} repeats prompts: what is said of it rests on {len(set(texts))} different ones")
+        if len(texts) < _FEW:
+            found.append(f"{task} has {len(texts)} prompts: they say little of others; measure at least {_FEW}")
         if len(texts) < most:
             found.append(f"{task} has {len(texts)} prompts and is run at batch {most}: they are repeated in the batch")
     if len(prompts) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,9 @@ from truedraft.planning.profile import Profile
 __all__ = ["plan"]
 
 _COST, _LENGTH, _LONGEST = 0.1, 4, 16
+
+_MOST = 1024
+"""Positions of a draft: the work grows with their square, and more are a slip of the keyboard."""
 
 _WORDS = {
     Advice.WORTH_IT: "worth it",
@@ -63,13 +67,9 @@ def plan(
     if (profile is None) != (bench is None):
         raise ParameterError("plan needs --profile and --bench together, or neither")
     if profile is not None and bench is not None:
-        given = {"alpha": alpha, "rates": rates, "ridge": ridge}
-        numbers = {"cost": (cost, _COST), "draft_tokens": (draft_tokens, _LENGTH), "batch": (batch, 1)}
-        numbers |= {"overhead": (overhead, 0.0), "longest": (longest, _LONGEST)}
-        said = [name for name, value in given.items() if value is not None]
-        said += [name for name, (value, usual) in numbers.items() if value != usual]
-        if said:
-            raise ParameterError(f"{said[0]} is not heeded with --profile and --bench, which measured it: leave it out")
+        given = {"alpha": (alpha, None), "rates": (rates, None), "ridge": (ridge, None), "cost": (cost, _COST)}
+        given |= {"draft_tokens": (draft_tokens, _LENGTH), "batch": (batch, 1), "overhead": (overhead, 0.0)}
+        _refuse_unheeded(given | {"longest": (longest, _LONGEST)}, "--profile and --bench, which measured it")
         cells, about = read_cells(bench)
         return recommended(Profile.load(profile), cells, (task, temperature), of=about.get("model"), as_json=json_)
     if task is not None or temperature:
@@ -80,16 +80,37 @@ def plan(
         )
     if not 0 <= overhead < 1:
         raise ParameterError(f"overhead is {overhead}: expected a share from 0 to below 1")
-    measured = [alpha] * max(longest, draft_tokens, 1) if alpha is not None else fractions_of("rates", rates or "")
+    measured = _measured(alpha, rates, longest, draft_tokens)
     load = _Load(measured, cost, batch, math.inf if ridge is None else ridge, overhead)
-    if not 1 <= draft_tokens <= len(measured):
-        raise ParameterError(f"draft_tokens is {draft_tokens}: expected 1 to {len(measured)}, one rate a position")
     report = load.report(draft_tokens)
     if json_:
         print(json.dumps(report))
     else:
         _print(report, Console(highlight=False))
     return 0
+
+
+def _refuse_unheeded(given: Mapping[str, tuple[Any, Any]], beside: str) -> None:
+    """Raise `ParameterError` for an option, (value, usual value), that was given and could not be heeded."""
+    said = [name for name, (value, usual) in given.items() if value != usual]
+    if said:
+        raise ParameterError(f"{said[0]} is not heeded with {beside}: leave it out")
+
+
+def _measured(alpha: float | None, rates: str | None, longest: int, draft_tokens: int) -> list[float]:
+    """Acceptance by position, up to the longest draft to consider: alpha at all of them, or the given rates."""
+    for name, value in (("longest", longest), ("draft_tokens", draft_tokens)):
+        if not 1 <= value <= _MOST:
+            raise ParameterError(f"{name} is {value}: expected 1 to {_MOST}")
+    if alpha is not None:
+        return [alpha] * max(longest, draft_tokens)
+    _refuse_unheeded({"longest": (longest, _LONGEST)}, "--rates, which has one for every position")
+    found = fractions_of("rates", rates or "")
+    if len(found) > _MOST:
+        raise ParameterError(f"rates has {len(found)} positions: expected at most {_MOST}")
+    if draft_tokens > len(found):
+        raise ParameterError(f"draft_tokens is {draft_tokens}: expected 1 to {len(found)}, one rate a position")
+    return found
 
 
 class _Load:

@@ -54,6 +54,8 @@ def profile(
         tokens,
         repeats,
     )
+    names = names_of(drafters)
+    extras_of(names, head=head, draft_model=draft_model)  # what no drafter uses is said before anything is loaded
     console = Console(stderr=True, highlight=False)
     options: dict[str, Any] = {
         "dtype": dtype,
@@ -65,9 +67,9 @@ def profile(
     }
     with RichProgress(console) as progress:
         loaded = load(model, progress=progress, drafter="none", **options)
-    models, extras = {"none": loaded}, extras_of(draft_model, head)
-    for name in names_of(drafters):
-        models[name] = redraft(loaded, drafter=name, **extras.get(name, {}), **options)
+    models = {"none": loaded}
+    for name, extras in extras_of(names, head=head, draft_model=draft_model, **options).items():
+        models[name] = redraft(loaded, drafter=name, **extras)
     with console.status("measuring") as status:
         found = measured(models, grid, told=lambda step: status.update(f"measuring {step}"))
     if out is not None:

@@ -12,6 +12,7 @@ from rich.table import Table
 from truedraft.bench.forecast import drafter_of, family_of, foretold, length_of, rule_of
 from truedraft.bench.summary import Cell
 from truedraft.errors import ParameterError
+from truedraft.planning.counts import Counts
 from truedraft.planning.profile import Profile
 from truedraft.planning.recommend import Candidate, Recommendation, recommend, tree_for
 from truedraft.planning.trees import branching_of
@@ -43,7 +44,8 @@ def recommended(
         "advice": _advice(found),
         "switch_off_above": found.off_above,
         "schedule": found.schedule,
-        "prompts": min(len(candidate.samples) for candidate in candidates),
+        "prompts": min(len(counts) for candidate in candidates for counts in candidate.samples.values()),
+        "batches": sorted({batch for candidate in candidates for batch in candidate.samples}),
         "choices": [_choice(choice) for choice in found.choices],
         "trees": _trees(candidates, profile),
         "not_profiled": unknown,
@@ -67,7 +69,7 @@ def _notes(profile: Profile, of: str | None, unknown: Sequence[str]) -> list[str
 
 
 def candidates_of(cells: Sequence[Cell]) -> list[Candidate]:
-    """One for every family of arms, from its longest chains at the smallest batch; tasks are joined.
+    """One for every family of arms, from its longest chains at every batch size; tasks are joined.
 
     What changes the text is no candidate: it is another text that it would be faster at.
     """
@@ -79,13 +81,15 @@ def candidates_of(cells: Sequence[Cell]) -> list[Candidate]:
 
 
 def _candidate(family: Sequence[Cell]) -> Candidate:
-    least = min(cell.batch for cell in family)
     longest = max((length_of(cell.arm) or 0) for cell in family)
-    source = [cell for cell in family if cell.batch == least and (length_of(cell.arm) or 0) == longest]
+    source = [cell for cell in family if (length_of(cell.arm) or 0) == longest]
+    samples: dict[int, tuple[Counts, ...]] = {}
+    for cell in source:
+        samples[cell.batch] = samples.get(cell.batch, ()) + tuple(cell.counts)
     name = source[0].arm
     return Candidate(
         drafter_of(name),
-        tuple(counts for cell in source for counts in cell.counts),
+        samples,
         longest,
         name.partition(" tree ")[2].split(" ")[0],
         sum(cell.context for cell in source) / len(source),

@@ -9,6 +9,7 @@ out with probability 0.85.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from operator import mul
 
@@ -26,8 +27,10 @@ _MARGIN = 1.02
 """Betting must promise this much more than plain decoding."""
 _TRYING, _PAUSE = 0.015, 4
 """Share of the time without bets that trials may cost, and rounds of it without which there is none."""
+_BOLD = 0.3
+"""Share of a round that a trial may cost more if all of its bets are made and lost, but for one of the smallest."""
 _SAVED = 0.5
-"""Most of a round that may be saved up for trials, beyond one of the smallest bet of all texts."""
+"""Most of a round that may be saved up for trials, beyond one of the smallest bet of all texts, and most of a debt."""
 _SOON = 64
 """Tokens of a new text on whose credit it may be tried at once."""
 _HARDLY = 1.0
@@ -37,6 +40,20 @@ _FIRST_LOOK, _BLIND_LOOK = 8, 2
 second is for batch sizes at which no such pass was seen."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Texts that were given a rung without a promise. estimate: seconds that it was thought to cost.
+
+    passes, outside: what rounds were thought to take by rung.
+    """
+
+    texts: frozenset[Session]
+    rung: int
+    estimate: float
+    passes: Row
+    outside: Row
+
+
 class Controller:
     """`core.Policy` by measured goodput. shape: the most that may be bet; profile: what passes cost on this machine."""
 
@@ -44,14 +61,14 @@ class Controller:
         self._levels, self._ragged = ladder(shape), profile.ragged
         self._sizes = [0, *(level.nodes for level in self._levels)]
         self._costs = RoundCosts(profile, self._sizes)
-        self._common = Yield(len(self._levels), _COMMON_FADING)
-        self._lately = Yield(len(self._levels), _LATELY_FADING)
+        self._chained = bool(shape.branching) or shape.width == 1
+        self._common, self._lately = self._unknown(_COMMON_FADING), self._unknown(_LATELY_FADING)
         self._own: dict[Session, Yield] = {}
         self._rates: list[Rates] | None = None
         self._hopeless = False
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
-        self._tried, self._prices = frozenset[Session](), Row()
+        self._trial: _Trial | None = None
         self._in_vain = False
         self._bets, self._look = 0, _FIRST_LOOK
 
@@ -71,6 +88,10 @@ class Controller:
         chosen = self._raised(chosen, sessions, history)
         self._try(chosen, sessions, rates, passes, outside)
         return [self._levels[rung - 1] if rung else _OFF for rung in chosen]
+
+    def _unknown(self, fading: float) -> Yield:
+        """What is known of a text, or of all, before anything was seen."""
+        return Yield(len(self._levels), fading, chained=self._chained)
 
     def _rates_of(self, sessions: Sequence[Session]) -> list[Rates]:
         """What is expected of every text [B]; as before where nothing was learned since."""
@@ -169,47 +190,51 @@ class Controller:
         if not rest or self._in_vain:  # at once again it would be in vain as well, as often as not
             self._in_vain = False
             return
-        batch, self._prices = len(sessions), [sum(parts) for parts in zip(passes, outside, strict=True)]
-        plain = self._prices[0]
-        self._credit = min(self._credit + _TRYING * plain, self._prices[1] - plain + _SAVED * plain)
+        batch, plain = len(sessions), passes[0] + outside[0]
+        most = passes[1] + outside[1] - plain + _SAVED * plain
+        self._credit = min(max(self._credit, -_SAVED * plain) + _TRYING * plain, most)
         new = [place for place in rest if not any(self._own[sessions[place]].filled)]
         soon = sum(min(sessions[place].ending.room, _SOON) for place in new) / batch
-        for places, credit in ((new, self._credit + _TRYING * plain * soon), (rest, self._credit)):
+        bold = max(1, sum(one + other - plain <= _BOLD * plain for one, other in zip(passes, outside, strict=True)) - 1)
+        for places, credit in ((rest, self._credit), (new, self._credit + _TRYING * plain * soon)):
             if places and credit >= _PAUSE * _TRYING * plain:
                 *_, seconds = self._seconds((rates[place][1] for place in places), batch, passes, outside)
-                if rung := sum(price - plain <= credit for price in seconds):
-                    self._tried = frozenset(sessions[place] for place in places)
+                if rung := min(sum(price - plain <= credit for price in seconds), bold):
+                    tried = frozenset(sessions[place] for place in places)
+                    self._trial = _Trial(tried, rung, seconds[rung - 1] - plain, passes, outside)
+                    self._credit -= self._trial.estimate
                     for place in places:
                         chosen[place] = rung
                     return
 
     def _settle(self, fresh: Mapping[Session, Round]) -> None:
-        """Pay for a trial what its drafts cost more than they brought.
+        """Correct what was paid for a trial to what its drafts cost more than they brought.
 
         So texts that have become easy are bet on at once, and those in which nothing was drafted may try again.
         """
-        tried = [record for session, record in fresh.items() if session in self._tried]
-        self._tried = frozenset()
-        if tried:
+        trial, self._trial = self._trial, None
+        tried = [] if trial is None else [record for session, record in fresh.items() if session in trial.texts]
+        if trial is not None and tried:
             batch, drafts = tried[0].batch, [len(record.draft) for record in tried]
             width = sum(drafts) / batch if self._ragged else max(drafts)
-            price = self._price(width) - self._prices[0]
             accepted = sum(record.accepted for record in tried)
-            worth = tried[0].timings.total / batch * accepted
+            worth = (trial.passes[0] + trial.outside[0]) / batch * accepted
+            price = self._pass(trial.passes, width) - trial.passes[0]
+            price += (trial.outside[trial.rung] - trial.outside[0]) * len(tried) / batch
+            self._credit += trial.estimate - max(price - worth, 0.0)
             self._in_vain = not accepted
-            self._credit -= max(price - worth, 0.0)
 
-    def _price(self, width: float) -> float:
-        """Seconds of the round in which something was tried, at so many drafted tokens."""
-        for (low, before), (high, after) in pairwise(zip(self._sizes, self._prices, strict=True)):
+    def _pass(self, passes: Row, width: float) -> float:
+        """Seconds of a pass at so many drafted tokens."""
+        for (low, before), (high, after) in pairwise(zip(self._sizes, passes, strict=True)):
             if width <= high:
                 return before + (after - before) * (width - low) / (high - low)
-        return self._prices[-1]
+        return passes[-1]
 
     def _meet(self, sessions: Sequence[Session]) -> None:
         """Begin with texts that have come and forget those that have left."""
         if list(self._own) != list(sessions):
-            self._own = {s: self._own.get(s) or Yield(len(self._levels), _OWN_FADING) for s in sessions}
+            self._own = {s: self._own.get(s) or self._unknown(_OWN_FADING) for s in sessions}
             self._seen = {session: self._seen[session] for session in sessions if session in self._seen}
             self._rates = None
 
@@ -224,7 +249,7 @@ class Controller:
             return
         self._seen.update((session, record.index) for session, record in fresh.items())
         for session, record in fresh.items():
-            if record.shape.depth:
+            if record.shape.depth and (record.index or len(record.draft)):  # a head has read nothing before the prompt
                 seen = Seen.of(record, self._levels)
                 for known in (self._own[session], self._common, self._lately):
                     known.learn(seen)

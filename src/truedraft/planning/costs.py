@@ -108,7 +108,7 @@ class RoundCosts:
         for place, size in enumerate(self._sizes):
             if place and rungs:
                 nearest = min(rungs, key=lambda rung: abs(rung - place))
-                seconds[place] = base + (known[nearest].value - base) * size / self._sizes[nearest]
+                seconds[place] = base + max(known[nearest].value - base, 0.0) * size / self._sizes[nearest]
         return seconds
 
     def _nearest(self, batch: int) -> dict[int, _Mean]:

@@ -77,28 +77,29 @@ class Seen:
 class Yield:
     """By rung: how many more tokens a round emits thanks to it, and how much of it gets drafted; old rounds fade.
 
-    What a rung gains is counted against what the one below it gained in the same rounds, as acceptance by position is:
-    a round that lost its first bet says nothing of the second.
+    chained: whether what a rung gains follows what the one below gains, as in chains and levels of a fixed tree. It is
+    then counted against that, as acceptance by position is: a round that lost its first bet says nothing of the second.
+    Where siblings stand on several rungs, one gains what the other has lost, and rounds are what is counted against.
 
-    weight [L]: rounds in which the rung was allowed. tests [L]: tokens that the rung below gained in them; for the
-    first, the rounds. gained, filled [L]: tokens and shares, summed up.
+    weight [L]: rounds in which the rung was allowed. tests [L]: the same, or tokens that the rung below gained in them.
+    gained, filled [L]: tokens and shares, summed up.
     """
 
-    def __init__(self, rungs: int, fading: float) -> None:
-        self._fading = fading
+    def __init__(self, rungs: int, fading: float, *, chained: bool = True) -> None:
+        self._fading, self._chained = fading, chained
         self.weight, self.tests, self.gained, self.filled = ([0.0] * rungs for _ in range(4))
 
     def learn(self, seen: Seen) -> None:
         """Take a round."""
-        below, rest, keep = 1.0, 0.0, self._fading
-        if seen.whole and seen.first:
-            expected = self.rates(_DOUBT)[0][: seen.first]
-            below, rest = expected[-1], sum(expected)
+        rest, keep = 0.0, self._fading
+        if seen.whole:
+            rest = sum(self.rates(_DOUBT)[0][: seen.first])
         gains = [gained - rest for gained in seen.gained]
+        rounds = [1.0] * len(gains)
         told = slice(seen.first, seen.first + len(gains))
         for sums, added in (
-            (self.weight, [1.0] * len(gains)),
-            (self.tests, [below, *gains][: len(gains)]),
+            (self.weight, rounds),
+            (self.tests, [1.0, *gains][: len(gains)] if self._chained else rounds),
             (self.gained, gains),
             (self.filled, seen.filled),
         ):
@@ -111,8 +112,7 @@ class Yield:
         gained, filled, here, below = Row(), Row(), 1.0, 1.0
         rows = zip(self.weight, self.tests, self.gained, self.filled, *prior, strict=True)
         for weight, tests, gain, full, their_gain, their_full in rows:
-            above, tested = gain + strength * their_gain, tests + strength * below
-            here = here * above / tested if above > 0.0 and tested > _LEAST else 0.0
+            here = self._rate(gain + strength * their_gain, tests, strength, here, below)
             below = their_gain
             gained.append(here)
             filled.append((full + strength * their_full) / (weight + strength))
@@ -122,13 +122,17 @@ class Yield:
         """The rates, each with those of the rung below as its prior."""
         gained, filled, here, fill, share = Row(), Row(), 1.0, 1.0, _FIRST
         for weight, tests, gain, full in zip(self.weight, self.tests, self.gained, self.filled, strict=True):
-            above, tested = gain + strength * here * share, tests + strength * here
-            ratio = above / tested if above > 0.0 and tested > _LEAST else 0.0
-            here, fill = here * ratio, (full + strength * fill) / (weight + strength)
-            share = min(max(ratio, 0.3), 0.95) if gained else _GOES_ON
+            before, here = here, self._rate(gain + strength * here * share, tests, strength, here, here)
+            fill = (full + strength * fill) / (weight + strength)
+            share = min(max(here / before, 0.3), 0.95) if gained and before > 0.0 else _GOES_ON
             gained.append(here)
             filled.append(fill)
         return gained, filled
+
+    def _rate(self, gain: float, tests: float, strength: float, here: float, below: float) -> float:
+        """Tokens of a rung, from those it gained. here: what is found of the rung below; below: what the prior says."""
+        tested = tests + strength * (below if self._chained else 1.0)
+        return gain / tested * (here if self._chained else 1.0) if gain > 0.0 and tested > _LEAST else 0.0
 
 
 def _holds_smaller_ones(record: Round) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -74,6 +75,8 @@ class Profile:
             raise ParameterError(
                 f"a profile has passes of width {widths}: expected width 1 too, plain decoding's; measure it as well"
             )
+        _require_once("context, batch and width", ((point.context, point.batch, point.width) for point in self.passes))
+        _require_once("drafter and batch", ((cost.drafter, cost.batch) for cost in self.drafting))
 
     @property
     def contexts(self) -> list[int]:
@@ -150,23 +153,32 @@ class Profile:
         return min(costs, key=lambda cost: cost.batch).step / self.pass_seconds(1) if costs else 0.0
 
     def ridge(self, context: int | None = None) -> float:
-        """Tokens in a pass of one text at which the plateau T(1) meets the line through the two widest passes.
+        """Tokens in a pass of the fewest texts measured at which their plateau meets the line through the widest two.
 
-        Infinite if the widest pass measured still costs no more than the plateau.
+        For one text the plateau is T(1). Infinite if the widest pass measured still costs no more than the plateau, and
+        never less than the tokens of the narrowest: where that is past the ridge already, it was not measured.
         """
-        at = self.contexts[0] if context is None else context
-        curve = self._curves[at][0][1]
+        curve = self._of_the_fewest(self.contexts[0] if context is None else context)
         if len(curve) < 2:
             return math.inf
+        fewest, plateau = curve[0]
         (near, low), (far, high) = curve[-2:]
         slope = (high - low) / (far - near)
-        if slope <= 0 or high <= curve[0][1]:
+        if slope <= 0 or high <= plateau:
             return math.inf
-        return max(1.0, far - (high - curve[0][1]) / slope)
+        return max(float(fewest), far - (high - plateau) / slope)
+
+    def _of_the_fewest(self, context: int) -> Curve:
+        """(tokens in the pass, seconds) of passes over the fewest texts measured at a context."""
+        batch, curve = self._curves[context][0]
+        return [(batch * width, seconds) for width, seconds in curve]
 
     def by_tokens(self) -> list[tuple[float, float]]:
-        """(tokens, seconds) of passes at the shortest context, from one token on; the widest are those of batches."""
-        alone = [(1.0, self.pass_seconds(1))]
+        """(tokens, seconds) of passes at the shortest context, from one token on; the widest are those of batches.
+
+        Where one text alone was not measured, what one token costs is told from the narrowest passes.
+        """
+        alone = [(1.0, _of_one_token(self._of_the_fewest(self.contexts[0])))]
         for batch, curve in next(iter(self._measured.values())).items():
             alone += [(batch * width, seconds) for width, seconds in curve if batch * width > alone[-1][0]]
         return alone
@@ -229,6 +241,25 @@ def _completed(batch: int, curve: Curve, whole: Mapping[int, Curve]) -> Curve:
         return _on(whole[near], batch * width / near)
 
     return sorted([*curve, *((width, seconds * there(width) / there(first)) for width in missing - {first})])
+
+
+def _require_once(what: str, points: Iterable[Hashable]) -> None:
+    """Raise `ParameterError` for a point that is there more than once: between two of them there is no line."""
+    for point, count in Counter(points).items():
+        if count > 1:
+            raise ParameterError(
+                f"a profile has {count} points of {what} {point}: expected one; keep one of them, or measure again"
+            )
+
+
+def _of_one_token(curve: Curve) -> float:
+    """Seconds of a pass over one token: where the line through the first two points leads.
+
+    At least in proportion to the tokens of the first point, since as many passes of one token do what that pass does.
+    """
+    (tokens, seconds), *more = curve[:2]
+    slope = max(0.0, (more[0][1] - seconds) / (more[0][0] - tokens)) if more else 0.0
+    return max(seconds / tokens, seconds - slope * (tokens - 1))
 
 
 def _finite(value: float) -> float | None:

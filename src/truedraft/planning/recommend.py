@@ -6,9 +6,9 @@ It rests on rounds that were counted and passes that were timed. This file refus
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import dropwhile, takewhile
 from operator import add, attrgetter
 
@@ -23,22 +23,27 @@ __all__ = ["Candidate", "Choice", "Recommendation", "recommend", "tree_for"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A drafter whose rounds were counted, a prompt each. tree: its shape; "" for chains of up to draft_tokens.
+    """A drafter whose rounds were counted. tree: its shape; "" for chains of up to draft_tokens.
 
-    rule: the acceptance rule, "auto" as a rule.
+    samples: by batch size, counts of a prompt each: many drafters bet less where more texts share a pass. rule: the
+    acceptance rule, "auto" as a rule.
     """
 
     drafter: str
-    samples: tuple[Counts, ...]
+    samples: Mapping[int, tuple[Counts, ...]]
     draft_tokens: int = 0
     tree: str = ""
     context: float | None = None
     rule: str = "auto"
 
-    @cached_property
+    def at(self, batch: int) -> tuple[Counts, ...]:
+        """The counts at the measured batch size that is nearest in proportion; of two the smaller."""
+        return self.samples[min(sorted(self.samples), key=lambda other: max(batch, other) / min(batch, other))]
+
+    @property
     def total(self) -> Counts:
-        """The counts of all prompts."""
-        return reduce(add, self.samples, Counts())
+        """The counts of all prompts at the smallest batch size."""
+        return reduce(add, self.at(1), Counts())
 
     @property
     def lengths(self) -> list[int | None]:
@@ -46,10 +51,9 @@ class Candidate:
         return [None] if not self.draft_tokens else list(range(1, self.draft_tokens + 1))
 
     def speedup(self, profile: Profile, length: int | None, batch: int, counts: Counts | None = None) -> float:
-        """Predicted from these counts, or from all of its own."""
-        return predicted_speedup(
-            counts or self.total, profile, self.drafter, draft_tokens=length, batch=batch, context=self.context
-        )
+        """Predicted from these counts, or from all of its own at about this batch size."""
+        seen = counts or reduce(add, self.at(batch), Counts())
+        return predicted_speedup(seen, profile, self.drafter, draft_tokens=length, batch=batch, context=self.context)
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ def _best(candidates: Sequence[Candidate], profile: Profile, batch: int) -> tupl
 
 def _choice(candidates: Sequence[Candidate], profile: Profile, batch: int) -> Choice:
     _, candidate, length = _best(candidates, profile, batch)
-    estimate = resampled(candidate.samples, lambda counts: candidate.speedup(profile, length, batch, counts))
+    estimate = resampled(candidate.at(batch), lambda counts: candidate.speedup(profile, length, batch, counts))
     return Choice(batch, candidate, length, estimate)
 
 

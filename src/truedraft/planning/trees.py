@@ -14,7 +14,15 @@ from itertools import pairwise
 
 from truedraft.errors import ParameterError
 
-__all__ = ["TreePlan", "best_first_tree", "best_tree", "branching_of", "expected_tokens_of_tree", "next_node_pays"]
+__all__ = [
+    "TreePlan",
+    "best_first_tree",
+    "best_tree",
+    "branching_of",
+    "branching_text",
+    "expected_tokens_of_tree",
+    "next_node_pays",
+]
 
 
 @dataclass(frozen=True)
@@ -186,3 +194,8 @@ def branching_of(parents: Sequence[int], *, nodes: int) -> tuple[int, ...]:
             break
         branching.append(children)
     return tuple(branching)
+
+
+def branching_text(branching: Sequence[int]) -> str:
+    """Children a level as the option tree takes them: 3x2x1, and 3x for one level, because 3 is a number of nodes."""
+    return "x".join(map(str, branching)) + ("x" if len(branching) == 1 else "")

@@ -94,14 +94,19 @@ def descend(draft: Draft, p: Distributions, dice: Dice, choose: Callable[[Site, 
 def follow(draft: Draft, p: Distributions) -> Verdict | None:
     """The verdict where only one token can follow every node on the way: no lossless rule emits another.
 
-    None where a node may be followed by several.
+    None where a node may be followed by several. Raises `LawError` for a drafted token on the way that has q = 0.
     """
     tree, node = draft.tree, 0
     path: list[int] = []
     tokens: list[int] = []
     while (token := p.only(node)) is not None:
         tokens.append(token)
-        known = next((child for child in tree.children[node] if tree.tokens[child] == token), None)
+        children = tree.children[node]
+        if children and draft.q is not None:
+            q = drawn_from(draft, node)
+            for child in children:
+                drafted_probability(q, tree.tokens[child])
+        known = next((child for child in children if tree.tokens[child] == token), None)
         if known is None:
             return Verdict(tuple(path), tuple(tokens))
         node = known
