@@ -302,7 +302,7 @@ def test_two_streams_on_one_controller_pay_for_their_trials():
         decoder.run([make_session(list(prompt), Parameters(max_new_tokens=60), FACTS)]) for prompt in PROMPTS[:2]
     ]
     bets = [item.shape.depth for steps in zip(*streams, strict=True) for step in steps for _, item in step]
-    assert sum(depth > 0 for depth in bets) < 0.25 * len(bets)
+    assert sum(depth > 0 for depth in bets) < 0.4 * len(bets)
 
 
 def test_a_text_that_drafts_nothing_does_not_keep_others_from_their_trials():
