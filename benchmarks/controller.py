@@ -27,7 +27,8 @@ from truedraft.bench.arms import Order
 from truedraft.bench.grid import Load, settings_of
 from truedraft.bench.runs import Journal
 from truedraft.build import load
-from truedraft.cli.measuring import Fleet, about, prompts_of, run
+from truedraft.cli.measuring import Fleet, about, run
+from truedraft.cli.prompts import prompts_of
 from truedraft.planning.profile import Profile
 
 SEGMENTS = (("copy", 1), ("free", 32), ("copy", 4), ("free", 1), ("copy", 32), ("free", 8), ("copy", 16), ("free", 4))

@@ -1,5 +1,7 @@
 """Options as Python code gives them: natural values work, absurd ones are one line that names them."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from truedraft.build import DRAFTERS, Options
 from truedraft.build.options import parse_shape
 from truedraft.core import Law, Shape
 from truedraft.drafters import DEFAULT, NAMES
+from truedraft.planning.trees import branching_text
 from truedraft.verify.auto import RULES
 
 
@@ -138,6 +141,28 @@ def test_a_model_in_memory_is_left_as_it_is_and_says_so(options):
 
 def test_a_tree_may_be_a_number():
     assert parse_shape(None, 16) == parse_shape(None, "16") == Shape(8, 4, 16)
+
+
+def test_a_branching_that_is_written_is_read_as_itself():
+    small = [branching for levels in (1, 2, 3, 4) for branching in product((1, 2, 3), repeat=levels)]
+    for branching in (*small, (16,), (1024,), (12, 1, 5)):
+        assert parse_shape(None, branching_text(branching)) == Shape.tree(*branching), branching
+
+
+def test_one_level_is_no_number_of_nodes():
+    assert parse_shape(None, "3x") == parse_shape(None, "3X ") == Shape.tree(3) == Shape(1, 3, 3, (3,))
+    assert parse_shape(None, "3") == Shape(8, 4, 3)
+    with pytest.raises(ParameterError, match="draft_tokens is 1 with tree '3x'"):
+        parse_shape(1, "3x")
+    with pytest.raises(ParameterError, match="at most 1,024"):
+        parse_shape(None, "1025x")
+
+
+@pytest.mark.parametrize("tree", ["", "x", "0x", "-3x", "3xx", "3x2x", "x3", "3x0x1"])
+def test_what_is_no_tree_is_named(tree):
+    with pytest.raises(ParameterError, match=f"tree is '{tree}': expected children a level") as caught:
+        parse_shape(None, tree)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("options", [{"tree": 4}, {"policy": [[1, 4, 2], [5, 9, 0]]}, {"dtype": torch.float32}])

@@ -221,7 +221,7 @@ def test_every_arm_reads_its_prompts_itself(path, monkeypatch):
         return inner(*args, **options)
 
     monkeypatch.setattr(target.model.get_decoder(), "forward", forward)
-    fleet = Fleet(plain, extras_of(None, None))
+    fleet = Fleet(plain, {})
     order = Order((tuple(range(40, 80)),), (0,), tokens=2)
     for setting in (PLAIN, Setting("ngram", 4)):
         read.clear()
@@ -232,7 +232,7 @@ def test_every_arm_reads_its_prompts_itself(path, monkeypatch):
 def test_arms_share_weights_and_nothing_else(path):
     """Lengths of a small model, which is read once; all write at the same time."""
     plain = load(path, drafter="none")
-    fleet = Fleet(plain, extras_of(path, None))
+    fleet = Fleet(plain, extras_of(["model"], draft_model=path))
     arms = [fleet.arm(setting) for setting in (PLAIN, Setting("model", 2), Setting("model", 4))]
     targets = [arm.model.decoder.target.model for arm in arms]
     small = [arm.model.decoder.drafter._model for arm in arms[1:]]
@@ -247,7 +247,7 @@ def test_arms_share_weights_and_nothing_else(path):
 
 def test_room_that_others_may_grow_into_is_not_given_twice(path):
     plain = load(path, drafter="none")
-    fleet = Fleet(plain, extras_of(None, None))
+    fleet = Fleet(plain, {})
     first, second = (fleet.arm(setting).model.decoder.target for setting in (PLAIN, Setting("ngram", 4)))
     before = fleet._left(plain.decoder.target.model.device)
     first.require(4, 4096)

@@ -79,6 +79,17 @@ def test_impossible_grids_are_named():
         pass_times(Costed(1), Facts(4, context_length=20), Grid((16,), (1,), (8,)))
 
 
+def test_equal_values_of_a_grid_are_measured_once():
+    """A point that was there twice made a division by zero of the profile, when all was measured."""
+    grid = Grid((8, 8), (2, 1, 2), (1, 4, 8, 8), repeats=1)
+    assert grid == Grid((8,), (2, 1), (1, 4, 8), repeats=1)
+    target = Costed(ridge=3)
+    times = pass_times(target, FACTS, grid, clock=lambda: target.now)
+    points = [(point.context, point.batch, point.width) for point in times]
+    assert sorted(points) == [(8, batch, width) for batch in (1, 2) for width in (1, 4, 8)]
+    assert Profile(times).ridge() == pytest.approx(3)
+
+
 def test_every_batch_has_plain_passes_and_wider_ones():
     """One point alone would say that drafts are free, and a first one that is wide that plain decoding is dear."""
     grid = Grid(widths=(5, 9), tokens=64)
@@ -150,6 +161,15 @@ def test_the_command_writes_a_profile(path, tmp_path, capsys):
     assert saved.machine["bandwidth"] > 0 and saved.model["parameters"] > 0 and saved.contexts == [16]
     assert main(["profile", *arguments]) == 0
     assert "ridge" in capsys.readouterr().out
+
+
+def test_what_is_said_twice_is_measured_once_and_kept(path, tmp_path):
+    out = tmp_path / "machine.json"
+    twice = ["--contexts", "16,16", "--batches", "1,1", "--widths", "1,4,4", "--drafters", "ngram"]
+    assert main(["profile", str(out), "--model", path, "--repeats", "1", *twice]) == 0
+    saved = Profile.load(out)
+    assert [(point.context, point.batch, point.width) for point in saved.passes] == [(16, 1, 1), (16, 1, 4)]
+    assert [(cost.drafter, cost.batch) for cost in saved.drafting] == [("none", 1), ("ngram", 1)]
 
 
 @pytest.mark.parametrize(

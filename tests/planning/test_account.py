@@ -1,12 +1,17 @@
 """The account: the published reference values, the identities behind them, and the verdict in words."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truedraft import planning
 from truedraft.errors import ParameterError
+from truedraft.planning import account, controller, profile, recommend, schedule, trees
 from truedraft.planning.account import (
     WORTHWHILE,
     Advice,
@@ -32,6 +37,7 @@ REFERENCE = [  # alpha, c, k, speedup
     (0.7, 0.1, 8, 1.78),
     (0.8, 0.1, 4, 2.40),
 ]
+HOMES = (account, controller, profile, recommend, schedule, trees)
 rate = st.floats(0, 1)
 
 
@@ -142,3 +148,40 @@ def test_advice_knows_what_is_not_sped_up() -> None:
 def test_impossible_numbers_are_named(call: object) -> None:
     with pytest.raises(ParameterError, match=r"got"):
         call()  # type: ignore[operator]
+
+
+# ── what the package offers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_package_offers_what_its_parts_do() -> None:
+    offered = {name: getattr(home, name) for home in HOMES for name in home.__all__ if name != "recommend"}
+    assert set(planning.__all__) == set(offered)
+    assert [name for name, found in offered.items() if getattr(planning, name) is not found] == []
+
+
+def test_no_name_it_offers_is_that_of_a_file() -> None:
+    """It would be the function before the file is imported, and the file from then on."""
+    assert not set(planning.__all__) & {path.stem for path in Path(account.__file__).parent.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", planning.__all__)
+def test_what_it_offers_can_be_imported_and_says_what_it_is(name: str) -> None:
+    code: dict[str, object] = {}
+    exec(f"from truedraft.planning import {name}", code)
+    if callable(found := code[name]):  # WORTHWHILE is a number
+        said = found.__doc__ or ""
+        assert said and not said.startswith(f"{name}("), "what dataclass says of one that says nothing"
+
+
+def test_it_knows_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="speedups"):
+        _ = planning.speedups
+
+
+def test_importing_the_account_imports_no_torch() -> None:
+    code = """
+import sys
+from truedraft.planning import Profile, best_tree, speedup
+assert not {"torch", "numpy", "transformers"} & set(sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

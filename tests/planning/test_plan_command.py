@@ -26,6 +26,12 @@ def test_the_sweet_spot(capsys):
     assert [row["draft_tokens"] for row in report["table"]] == list(range(17))
 
 
+@pytest.mark.parametrize(("longest", "k"), [(1, 1), (1024, 4), (8, 12)])
+def test_every_length_up_to_the_longest_is_considered_and_the_one_asked_for(capsys, longest, k):
+    report = plan(capsys, "--alpha", 0.7, "--longest", longest, "--draft-tokens", k)
+    assert [row["draft_tokens"] for row in report["table"]] == list(range(max(longest, k) + 1))
+
+
 def test_rates_by_position_yield_less_than_a_constant_one(capsys):
     falling = plan(capsys, "--rates", "0.7,0.6,0.5,0.4", "--draft-tokens", 4)
     assert falling["expected_tokens"] == pytest.approx(1 + 0.7 * (1 + 0.6 * (1 + 0.5 * (1 + 0.4))))
@@ -65,6 +71,15 @@ def test_short_outputs_gain_less(capsys):
         (["--alpha", "0.5", "--overhead", "1"], "overhead"),
         (["--alpha", "0.5", "--cost", "-1"], "-1"),
         (["--alpha", "0.5", "--ridge", "0"], "ridge"),
+        (["--alpha", "0.5", "--longest", "-5"], "longest is -5: expected 1 to 1024"),
+        (["--alpha", "0.5", "--longest", "0"], "longest is 0"),
+        (["--alpha", "0.5", "--longest", "1025"], "longest is 1025"),
+        (["--alpha", "0.5", "-k", "1025"], "draft_tokens is 1025: expected 1 to 1024"),
+        (["--rates", "0.5,0.4", "-k", "1025"], "draft_tokens is 1025"),
+        (["--rates", ",".join(["0.5"] * 1025)], "rates has 1025 positions"),
+        (["--rates", "0.5,0.4", "-k", "2", "--longest", "3"], "longest is not heeded with --rates"),
+        (["--profile", "p", "--bench", "b", "--rates", "0.5"], "rates is not heeded with --profile and --bench"),
+        (["--profile", "p", "--bench", "b", "--longest", "3"], "longest is not heeded with --profile and --bench"),
     ],
 )
 def test_mistakes_are_one_line(capsys, arguments, named):

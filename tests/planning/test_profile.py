@@ -76,6 +76,19 @@ def test_the_ridge_is_where_the_plateau_ends(ridge):
     assert roofline(ridge).ridge() == pytest.approx(ridge)
 
 
+@pytest.mark.parametrize("widths", [(1, 2, 4, 8, 16, 32), (1,)])
+@pytest.mark.parametrize("batches", [(8, 16, 32), (4, 16, 64), (2, 16, 32)])
+def test_where_one_text_alone_was_not_measured_the_ridge_is_told_in_tokens_still(batches, widths):
+    """It was told in tokens of a text, and off by the smallest batch."""
+    assert roofline(16.0, batches=batches, widths=widths).ridge() == pytest.approx(16)
+
+
+def test_a_ridge_below_what_was_measured_is_no_less_than_that():
+    assert roofline(4.0, batches=(8,)).ridge() == pytest.approx(8)
+    bent = {1: 2.0, 2: 4.0, 4: 5.0}
+    assert Profile(tuple(PassTime(64, 8, width, seconds) for width, seconds in bent.items())).ridge() == 8
+
+
 def test_without_an_end_of_the_plateau_there_is_no_ridge():
     assert roofline(64).ridge() == math.inf
     assert Profile((PassTime(64, 1, 1, 1.0),)).ridge() == math.inf
@@ -87,6 +100,24 @@ def test_passes_by_their_tokens_are_those_of_one_text_and_beyond_them_those_of_b
     passes = [PassTime(64, batch, width, seconds) for (batch, width), seconds in times.items()]
     profile = Profile((*passes, PassTime(512, 1, 16, 9.0)))
     assert profile.by_tokens() == [(1, 1.0), (4, 1.2), (8, 1.6), (16, 2.5), (32, 5.0)]
+
+
+def test_where_one_text_alone_was_not_measured_one_token_costs_what_the_narrowest_passes_tell():
+    """It cost what eight did, and seven drafted tokens were free."""
+    points = [(8, 1), (8, 2), (8, 4), (16, 1), (16, 4)]
+    passes = [PassTime(64, *point, 1.0 + 0.01 * (point[0] * point[1] - 1)) for point in points]
+    found = Profile(tuple(passes)).by_tokens()
+    assert [tokens for tokens, _ in found] == [1, 8, 16, 32, 64]
+    assert [seconds for _, seconds in found] == pytest.approx([1.0, 1.07, 1.15, 1.31, 1.63])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "one"),
+    [({1: 2.0, 2: 4.0}, 0.25), ({1: 2.0, 2: 6.0}, 0.25), ({1: 2.0, 2: 1.9}, 2.0), ({1: 2.0}, 2.0)],
+)
+def test_one_token_costs_at_least_its_share_of_eight_and_no_more_than_all(seconds, one):
+    found = Profile(tuple(PassTime(64, 8, width, taken) for width, taken in seconds.items())).by_tokens()
+    assert found[0] == (1, pytest.approx(one)) and found[1] == (8, 2.0)
 
 
 def test_drafting_costs_by_drafter_and_batch():
@@ -105,6 +136,20 @@ def test_a_profile_is_kept_in_a_file(tmp_path):
     profile.save(tmp_path / "p.json")
     assert Profile.load(tmp_path / "p.json") == profile
     assert json.loads((tmp_path / "p.json").read_text())["ridge"] == {"64": pytest.approx(4.0)}
+
+
+def test_a_point_that_is_there_twice_is_refused_in_one_line(tmp_path):
+    """Between two of the same there is no line, and so a division by zero."""
+    once = roofline(4)
+    with pytest.raises(ParameterError, match=r"2 points of context, batch and width \(64, 1, 32\)"):
+        Profile((*once.passes, PassTime(64, 1, 32, 9.0)))
+    with pytest.raises(ParameterError, match=r"2 points of drafter and batch \('none', 1\)"):
+        Profile(once.passes, (DraftCost("none", 1, 0.1, 0.0), DraftCost("none", 1, 0.2, 0.0)))
+    entry = once.to_json()
+    (tmp_path / "p.json").write_text(json.dumps(entry | {"passes": entry["passes"] + entry["passes"][-1:]}))
+    with pytest.raises(ParameterError, match=r"p\.json is no profile .*2 points") as caught:
+        Profile.load(tmp_path / "p.json")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"profile": 99}', "[1]"])

@@ -147,6 +147,19 @@ def test_a_tree_is_not_told_as_a_chain_of_its_nodes(capsys, folder):
     assert json.loads(plan(capsys, folder, "--json")[1])["schedule"] is None
 
 
+def test_acceptance_is_that_of_the_nearest_batch_measured(capsys, folder):
+    """A drafter that bets less where more texts share a pass: at 16 its rounds are hardly wider than plain ones."""
+    much, little = Counts((0, 0, 0, 0, 99), (20, 20, 20, 20, 19)), Counts((90, 9), (91, 8))
+    cells = [cell("free k=4", (much,) * 12), cell("free k=4", (little,) * 12, batch=16)]
+    report_of(folder, *cells)
+    report = json.loads(plan(capsys, folder, "--json")[1])
+    assert report["batches"] == [1, 16] and report["prompts"] == 12
+    speeds = {choice["batch"]: choice["speedup"] for choice in report["choices"]}
+    assert speeds[1] == pytest.approx(1 + sum(much.survival), rel=0.02) and speeds[16] == pytest.approx(1.08, abs=0.03)
+    report_of(folder, cells[0])
+    assert json.loads(plan(capsys, folder, "--json")[1])["choices"][-1]["speedup"] < 0.9, "one batch tells of all"
+
+
 def test_a_drafter_of_unknown_cost_is_not_free(capsys, folder):
     report_of(folder, chain("none", 0.5), chain("model k=4", 0.6), chain("eagle3 k=4", 0.9))
     report = json.loads(plan(capsys, folder, "--json")[1])
@@ -160,7 +173,7 @@ def test_a_drafter_of_unknown_cost_is_not_free(capsys, folder):
 def test_a_profile_of_another_model_is_pointed_out(capsys, folder):
     known = costs()
     Profile(known.passes, known.drafting, model={"name": "one"}).save(folder / "p.json")
-    for name, count in {"one": 0, "two": 1}.items():
+    for name, count in {"one": 1, "two": 2}.items():
         report_of(folder, chain("model k=4", 0.8), model=name)
         assert len(json.loads(plan(capsys, folder, "--json")[1])["notes"]) == count
 
@@ -176,7 +189,11 @@ def test_what_cannot_be_chosen_is_not_recommended(capsys, folder):
 
 def test_it_says_when_not_to(capsys, folder):
     costs(c=0.9, ridge=0.9).save(folder / "p.json")
-    assert "do not speculate" in json.loads(plan(capsys, folder, "--json", "--task", "copy")[1])["advice"]
+    report = json.loads(plan(capsys, folder, "--json", "--task", "copy")[1])
+    assert "do not speculate" in report["advice"] and "plain ones: drafts are" in report["advice"]
+    best = max(report["choices"], key=lambda choice: choice["speedup"])
+    assert best["speedup"] == pytest.approx(best["tokens_a_round"] / (1 + best["widening"] + best["drafting"]))
+    assert best["drafting"] > 0.8, "0.9 of a plain round for every drafted token"
 
 
 def test_mistakes_are_one_line(capsys, folder):

@@ -6,7 +6,14 @@ import pytest
 
 from truedraft.errors import ParameterError
 from truedraft.planning.account import expected_tokens_by_position
-from truedraft.planning.trees import best_first_tree, best_tree, branching_of, expected_tokens_of_tree, next_node_pays
+from truedraft.planning.trees import (
+    best_first_tree,
+    best_tree,
+    branching_of,
+    branching_text,
+    expected_tokens_of_tree,
+    next_node_pays,
+)
 
 RATES = (0.5, 0.2, 0.1)
 
@@ -104,6 +111,13 @@ def test_trees_made_even():
     assert branching_of((-1, 0, 0, 1, 2), nodes=4) == (2, 1)
     assert branching_of((-1, 0, 0, 0, 1, 1, 2), nodes=6) == (3, 1)
     assert branching_of((-1,), nodes=4) == ()
+
+
+def test_a_tree_of_one_level_is_not_written_as_a_number_of_nodes():
+    flat = best_tree((0.5, 0.3, 0.15), lambda tokens: 1.0, nodes=3, depth=1)
+    assert flat.parents == (-1, 0, 0, 0)
+    assert branching_text(branching_of(flat.parents, nodes=3)) == "3x"
+    assert branching_text((3, 2, 1)) == "3x2x1" and branching_text((1, 1)) == "1x1" and branching_text(()) == ""
 
 
 def test_impossible_searches_are_named():

@@ -62,6 +62,7 @@ def findings(report: Report, *, title: str, command: str, pictures: Mapping[str,
         "",
         *_ends(report),
         "",
+        *_misses(report),
         "## Figures",
         "",
         *_figures(report.cells),
@@ -131,8 +132,8 @@ def _warmth(drafting: Sequence[Cell]) -> list[str]:
 def _ends(report: Report) -> list[str]:
     """A row for every arm and load: the batch at which the gain vanishes, measured and predicted."""
     rows = [
-        "| load | arm | measured | by the profile | by the roofline |",
-        "| --- | --- | --- | --- | --- |",
+        "| load | arm | decoding, measured | by the profile | by the roofline | whole requests, measured |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     groups: dict[tuple[str, float, str], list[Cell]] = {}
     for cell in report.cells:
@@ -150,10 +151,23 @@ def _ends(report: Report) -> list[str]:
             _end([(float(cell.batch), cell.total_speedup) for cell in cells]),
             _end(foreseen) if foreseen else "",
             _roofline(report, cells[0]),
+            _end([(float(cell.batch), cell.request_speedup.median) for cell in cells]),
         ]
         load = f"{task}, {'greedy' if temperature == 0 else f'T = {temperature:g}'}"
         rows.append(f"| {load} | {arm} | {' | '.join(ends)} |")
     return rows
+
+
+def _misses(report: Report) -> list[str]:
+    """What was foreseen otherwise, and why; nothing where all was foreseen."""
+    misses = [] if report.profile is None else [item for item in report.forecasts if not item.is_close]
+    rows = [
+        f"- {item.cell.task}, batch {item.cell.batch}, T = {item.cell.temperature:g}, {item.cell.arm}: "
+        f"{item.measured:.2f} measured, {item.predicted.value:.2f} foreseen; {item.why(report.profile)}"
+        for item in misses
+        if report.profile is not None
+    ]
+    return ["## What was foreseen otherwise", "", *rows, ""] if rows else []
 
 
 def _end(points: Sequence[tuple[float, float]]) -> str:

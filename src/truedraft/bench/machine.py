@@ -15,7 +15,7 @@ import torch
 
 from truedraft.planning.roofline import ModelSize
 
-__all__ = ["clock_of", "describe", "model_size"]
+__all__ = ["clock_of", "describe", "model_size", "name_of"]
 
 Clock = Callable[[], float]
 
@@ -42,11 +42,16 @@ def describe(device: torch.device, dtype: torch.dtype, *, numbers: int = 1 << 25
     return {
         "bandwidth": numbers * vector.itemsize / reading,
         "peak": 2 * size**3 / product,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "device": name_of(device),
         "cores": psutil.cpu_count(logical=False) or psutil.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+
+
+def name_of(device: torch.device) -> str:
+    """Of the GPU, or the kind of processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
 
 
 def _seconds(run: Callable[[], object], clock: Clock) -> float:

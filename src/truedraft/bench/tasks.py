@@ -14,7 +14,7 @@ from pathlib import Path
 
 from truedraft.errors import ParameterError
 
-__all__ = ["MT_BENCH", "SHIPPED", "TaskPrompt", "read_prompts"]
+__all__ = ["MT_BENCH", "SHIPPED", "TaskPrompt", "categories_of", "read_prompts"]
 
 MT_BENCH = frozenset({"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"})
 """The categories that Spec-Bench counts as one, "mt_bench", beside its other five."""
@@ -42,6 +42,14 @@ def read_prompts(source: str | Path, *, limit: int | None = None, category: str 
     if not rows:
         raise ParameterError(f"{source} has no prompts{f' of category {category!r}' if category else ''}")
     return rows[:limit]
+
+
+def categories_of(source: str | Path) -> list[str]:
+    """The categories of a file in its order, the eight of MT-bench as one. Raises `ParameterError` if it has none."""
+    found = dict.fromkeys("mt_bench" if row.category in MT_BENCH else row.category for row in _rows(source))
+    if names := [name for name in found if name]:
+        return names
+    raise ParameterError(f"{source} has no categories: name the file alone")
 
 
 def _rows(source: str | Path) -> Iterator[TaskPrompt]:

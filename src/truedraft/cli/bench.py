@@ -23,8 +23,9 @@ from truedraft.build import load
 from truedraft.build.options import USERS
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of, names_of
-from truedraft.cli.measuring import Fleet, about, extras_of, prompts_of, run, show, warnings_of
+from truedraft.cli.measuring import Fleet, about, extras_of, here, run, show, warnings_of
 from truedraft.cli.progress import RichProgress
+from truedraft.cli.prompts import prompts_of
 from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT, resolve
@@ -166,7 +167,7 @@ def bench(
     warnings = warnings_of(texts, loads, order, repeats)
     if theirs and weights != "auto":
         warnings.append(f"transformers multiplies by the weights as they are stored, not by {weights} ones")
-    report = Report(facts, journal.lines, warnings, known)
+    report = Report(facts | here(plain), journal.lines, warnings, known)
     report.write(out, plots=plots)
     if json_:
         print(json.dumps(report.to_json()))

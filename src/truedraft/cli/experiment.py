@@ -22,8 +22,9 @@ from truedraft.bench.runs import Journal
 from truedraft.build import load
 from truedraft.cli import options as opt
 from truedraft.cli.lists import fractions_of, integers_of
-from truedraft.cli.measuring import Fleet, about, extras_of, measured, prompts_of, run, show, warnings_of
+from truedraft.cli.measuring import Fleet, about, extras_of, here, measured, run, show, warnings_of
 from truedraft.cli.progress import RichProgress
+from truedraft.cli.prompts import prompts_of
 from truedraft.errors import ParameterError, TruedraftError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
@@ -98,7 +99,7 @@ def experiment(
     order = Order((), (), tokens)
     journal = Journal(out / "journal.jsonl", facts)
     run(texts, loads, lambda _: arms, order, repeats=repeats, journal=journal, console=console)
-    report = Report(facts, journal.lines, warnings_of(texts, loads, order, repeats), known)
+    report = Report(facts | here(plain), journal.lines, warnings_of(texts, loads, order, repeats), known)
     report.write(out, plots=_can_plot())
     notes.append(f"prompts of {Path(copy).name} and {Path(free).name}, the first {prompt_tokens} tokens of longer ones")
     command = (

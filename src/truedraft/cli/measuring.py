@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import datetime
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from rich.table import Table
 from truedraft.bench.arms import Arm, Ids, ModelArm, Order
 from truedraft.bench.forecast import CLOSE
 from truedraft.bench.grid import Load, Setting
-from truedraft.bench.machine import clock_of, describe, model_size
+from truedraft.bench.machine import clock_of, describe, model_size, name_of
 from truedraft.bench.profiling import Grid, draft_costs, pass_times
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal, run_units, units_of
-from truedraft.bench.tasks import TaskPrompt, categories_of, read_prompts
+from truedraft.bench.tasks import read_prompts
 from truedraft.bench.texts import ids_of
 from truedraft.build import parse_shape, redraft
 from truedraft.build.loading import Loaded
@@ -34,13 +34,12 @@ from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.planning.fixed import Fixed
 from truedraft.planning.profile import Profile
-from truedraft.request import Facts
 from truedraft.targets.cached import CachedModel
 from truedraft.targets.memory import available_memory
 from truedraft.targets.torch_target import TorchTarget
 from truedraft.verify.auto import rule_named
 
-__all__ = ["Fleet", "about", "extras_of", "measured", "prompts_of", "run", "show", "warnings_of"]
+__all__ = ["Fleet", "about", "extras_of", "here", "measured", "run", "show", "warnings_of"]
 
 _FEW = 10
 """Prompts of a task below which it is said that they are few."""
@@ -155,48 +154,6 @@ def measured(models: dict[str, Model], grid: Grid, *, told: Any = None) -> Profi
     return Profile(passes, drafting, machine, {"name": plain.name, "ragged": target.ragged, **asdict(size)})
 
 
-def prompts_of(
-    facts: Facts, tasks: Sequence[str], *, count: int, category: str | None = None, most: int | None = None
-) -> dict[str, list[Ids]]:
-    """The first prompts of every task, as ids: of a shipped name, a file, or one of its categories, FILE:qa.
-
-    Of a file's categories each has its turn; FILE:* makes a task of each. Raises `ParameterError` for what cannot be
-    read, and for a prompt that leaves the model no room.
-    """
-    found: dict[str, list[Ids]] = {}
-    for source, own in (part for task in tasks for part in _parts(task)):
-        name = f"{Path(source).stem}:{own}" if own else Path(source).stem
-        if name in found:
-            raise ParameterError(f"two tasks are named {name!r}: rename one of the files")
-        rows = _in_turns(read_prompts(source, category=own or category))[:count]
-        found[name] = [ids_of(facts, row.text, most=most) for row in rows]
-        longest = max(map(len, found[name]))
-        if facts.context_length is not None and longest >= facts.context_length:
-            raise ParameterError(
-                f"a prompt of {name} has {longest} tokens, and the model's context {facts.context_length}: take "
-                "--prompt-tokens to cut longer prompts"
-            )
-    return found
-
-
-def _parts(task: str) -> list[tuple[str, str]]:
-    """(file, category) of a task; no category for a file as a whole, all of them for FILE:*."""
-    source, _, own = task.rpartition(":")
-    if not source or "/" in own:
-        return [(task, "")]
-    return [(source, each) for each in categories_of(source)] if own == "*" else [(source, own)]
-
-
-def _in_turns(rows: Sequence[TaskPrompt]) -> list[TaskPrompt]:
-    """One of every category, then the next of each, and so on."""
-    before: Counter[str] = Counter()
-    placed = []
-    for row in rows:
-        placed.append((before[row.category], row))
-        before[row.category] += 1
-    return [row for _, row in sorted(placed, key=itemgetter(0))]
-
-
 def about(
     model: Model, texts: Mapping[str, Sequence[Ids]], *, files: Sequence[str | Path | None] = (), **more: Any
 ) -> dict[str, Any]:
@@ -214,6 +171,15 @@ def about(
         "texts": f"{zlib.crc32(repr(texts).encode()):08x}",
         "files": f"{zlib.crc32(repr([_stamp(file) for file in files]).encode()):08x}",
     } | more
+
+
+def here(model: Model) -> dict[str, Any]:
+    """Where and when: what a colleague asks of a report, and what results of another day may differ in."""
+    device = name_of(_model_of(model).device)
+    return {
+        "machine": f"{device}, {os.cpu_count()} processors",
+        "date": datetime.now().astimezone().isoformat("minutes"),
+    }
 
 
 def _stamp(path: str | Path | None) -> list[tuple[str, int, int]]:

@@ -67,9 +67,10 @@ def plan(
     if (profile is None) != (bench is None):
         raise ParameterError("plan needs --profile and --bench together, or neither")
     if profile is not None and bench is not None:
-        given = {"alpha": (alpha, None), "rates": (rates, None), "ridge": (ridge, None), "cost": (cost, _COST)}
-        given |= {"draft_tokens": (draft_tokens, _LENGTH), "batch": (batch, 1), "overhead": (overhead, 0.0)}
-        _refuse_unheeded(given | {"longest": (longest, _LONGEST)}, "--profile and --bench, which measured it")
+        given: dict[str, tuple[Any, Any]] = {"alpha": (alpha, None), "rates": (rates, None), "ridge": (ridge, None)}
+        given |= {"cost": (cost, _COST), "draft_tokens": (draft_tokens, _LENGTH), "batch": (batch, 1)}
+        given |= {"overhead": (overhead, 0.0), "longest": (longest, _LONGEST)}
+        _refuse_unheeded(given, "--profile and --bench, which measured it")
         cells, about = read_cells(bench)
         return recommended(Profile.load(profile), cells, (task, temperature), of=about.get("model"), as_json=json_)
     if task is not None or temperature:

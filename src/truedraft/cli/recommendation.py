@@ -60,7 +60,8 @@ def recommended(
 
 def _notes(profile: Profile, of: str | None, unknown: Sequence[str]) -> list[str]:
     """What makes the advice say less than it seems to."""
-    found, name = [], profile.model.get("name")
+    found = ["speeds are of decoding, once a prompt is read: short answers to long prompts gain less"]
+    name = profile.model.get("name")
     if None not in (of, name) and of != name:
         found.append(f"the profile is of {name} and the bench of {of}: passes of one tell little of the other")
     if unknown:
@@ -100,7 +101,10 @@ def _candidate(family: Sequence[Cell]) -> Candidate:
 def _advice(found: Recommendation) -> str:
     if not found.pays:
         best = max(found.choices, key=lambda choice: choice.speedup.value)
-        return f"do not speculate: at best {best} would make it {best.speedup} times as fast, at batch {best.batch}"
+        return (
+            f"do not speculate: at best {best} would make it {best.speedup} times as fast, at batch {best.batch}, "
+            f"with {best.foreseen}"
+        )
     best = next(choice for choice in found.choices if choice.is_worth_it)
     return f"take {best}: {best.speedup} times as fast at batch {best.batch}; {_limit(found)}"
 
@@ -121,6 +125,9 @@ def _choice(choice: Any) -> dict[str, Any]:
         "tree": choice.candidate.tree or None,
         "rule": choice.candidate.rule,
         "speedup": choice.speedup.value,
+        "tokens_a_round": choice.foreseen.tokens,
+        "widening": choice.foreseen.widening,
+        "drafting": choice.foreseen.drafting,
         "low": choice.speedup.low,
         "high": choice.speedup.high,
         "worth_it": choice.is_worth_it,

@@ -16,7 +16,60 @@ from truedraft.planning.account import overall_speedup
 from truedraft.planning.counts import Counts
 from truedraft.planning.profile import Profile
 
-__all__ = ["Estimate", "overall_speedup", "predicted_speedup", "resampled"]
+__all__ = ["Estimate", "RoundForecast", "foreseen_round", "overall_speedup", "predicted_speedup", "resampled"]
+
+
+@dataclass(frozen=True)
+class RoundForecast:
+    """What a round is foreseen to bring, and what wider passes and drafts cost beyond a plain one, in plain rounds."""
+
+    tokens: float
+    widening: float
+    drafting: float
+
+    @property
+    def cost(self) -> float:
+        """In plain rounds."""
+        return 1.0 + self.widening + self.drafting
+
+    @property
+    def speedup(self) -> float:
+        """Times faster than plain decoding."""
+        return self.tokens / self.cost
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tokens:.2f} tokens a round, for {self.cost:.2f} plain ones: drafts are {self.drafting:.2f} of it, "
+            f"wider passes {self.widening:.2f}"
+        )
+
+
+def foreseen_round(
+    counts: Counts,
+    profile: Profile,
+    drafter: str,
+    *,
+    draft_tokens: int | None = None,
+    batch: int = 1,
+    context: float | None = None,
+) -> RoundForecast:
+    """A round after the prompts are read.
+
+    counts: of rounds at this setting, or, for chains, at a larger k: draft_tokens then cuts them to a smaller one.
+    context: tokens of each text; None is the shortest one profiled.
+    """
+    survival, reach = counts.survival, counts.reach
+    if draft_tokens is not None:
+        survival, reach = survival[:draft_tokens], reach[:draft_tokens]
+    alone, besides = (
+        profile.pass_seconds(1, batch=batch, context=context),
+        profile.outside_seconds("none", 0, batch=batch),
+    )
+    steps = sum(reach) if draft_tokens is not None else counts.levels_per_round  # a tree's steps are its levels
+    outside = profile.outside_seconds(drafter, steps, batch=batch)
+    plain = alone + besides
+    widening = (_expected_pass(reach, profile, batch, context) - alone) / plain
+    return RoundForecast(1.0 + sum(survival), widening, (outside - besides) / plain)
 
 
 def predicted_speedup(
@@ -28,19 +81,8 @@ def predicted_speedup(
     batch: int = 1,
     context: float | None = None,
 ) -> float:
-    """Times faster than plain decoding, after the prompts are read.
-
-    counts: of rounds at this setting, or, for chains, at a larger k: draft_tokens then cuts them to a smaller one.
-    context: tokens of each text; None is the shortest one profiled.
-    """
-    survival, reach = counts.survival, counts.reach
-    if draft_tokens is not None:
-        survival, reach = survival[:draft_tokens], reach[:draft_tokens]
-    tokens = 1.0 + sum(survival)
-    plain = profile.pass_seconds(1, batch=batch, context=context) + profile.outside_seconds("none", 0, batch=batch)
-    steps = sum(reach) if draft_tokens is not None else counts.levels_per_round  # a tree's steps are its levels
-    outside = profile.outside_seconds(drafter, steps, batch=batch)
-    return tokens * plain / (_expected_pass(reach, profile, batch, context) + outside)
+    """Times faster than plain decoding, after the prompts are read; see `foreseen_round`."""
+    return foreseen_round(counts, profile, drafter, draft_tokens=draft_tokens, batch=batch, context=context).speedup
 
 
 def _expected_pass(reach: Sequence[float], profile: Profile, batch: int, context: float | None) -> float:

@@ -14,7 +14,7 @@ from operator import add, attrgetter
 
 from truedraft.planning.account import WORTHWHILE
 from truedraft.planning.counts import Counts
-from truedraft.planning.predict import Estimate, predicted_speedup, resampled
+from truedraft.planning.predict import Estimate, RoundForecast, foreseen_round, resampled
 from truedraft.planning.profile import Profile
 from truedraft.planning.trees import TreePlan, best_tree
 
@@ -50,10 +50,10 @@ class Candidate:
         """The draft lengths that its counts can speak of."""
         return [None] if not self.draft_tokens else list(range(1, self.draft_tokens + 1))
 
-    def speedup(self, profile: Profile, length: int | None, batch: int, counts: Counts | None = None) -> float:
-        """Predicted from these counts, or from all of its own at about this batch size."""
+    def round(self, profile: Profile, length: int | None, batch: int, counts: Counts | None = None) -> RoundForecast:
+        """Foreseen from these counts, or from all of its own at about this batch size."""
         seen = counts or reduce(add, self.at(batch), Counts())
-        return predicted_speedup(seen, profile, self.drafter, draft_tokens=length, batch=batch, context=self.context)
+        return foreseen_round(seen, profile, self.drafter, draft_tokens=length, batch=batch, context=self.context)
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Choice:
     candidate: Candidate
     draft_tokens: int | None
     speedup: Estimate
+    foreseen: RoundForecast
 
     @property
     def is_worth_it(self) -> bool:
@@ -137,7 +138,7 @@ def _last_paying(candidates: Sequence[Candidate], profile: Profile, choices: Seq
 def _best(candidates: Sequence[Candidate], profile: Profile, batch: int) -> tuple[float, Candidate, int | None]:
     """(speedup, candidate, length) of the fastest; the shorter length wins a tie."""
     options = [
-        (candidate.speedup(profile, length, batch), candidate, length)
+        (candidate.round(profile, length, batch).speedup, candidate, length)
         for candidate in candidates
         for length in candidate.lengths
     ]
@@ -146,8 +147,8 @@ def _best(candidates: Sequence[Candidate], profile: Profile, batch: int) -> tupl
 
 def _choice(candidates: Sequence[Candidate], profile: Profile, batch: int) -> Choice:
     _, candidate, length = _best(candidates, profile, batch)
-    estimate = resampled(candidate.at(batch), lambda counts: candidate.speedup(profile, length, batch, counts))
-    return Choice(batch, candidate, length, estimate)
+    estimate = resampled(candidate.at(batch), lambda counts: candidate.round(profile, length, batch, counts).speedup)
+    return Choice(batch, candidate, length, estimate, candidate.round(profile, length, batch))
 
 
 def tree_for(counts: Counts, profile: Profile, drafter: str, *, nodes: int = 32, depth: int = 8) -> TreePlan | None:
