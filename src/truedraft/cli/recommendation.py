@@ -15,7 +15,7 @@ from truedraft.errors import ParameterError
 from truedraft.planning.counts import Counts
 from truedraft.planning.profile import Profile
 from truedraft.planning.recommend import Candidate, Recommendation, recommend, tree_for
-from truedraft.planning.trees import branching_of
+from truedraft.planning.trees import branching_of, branching_text
 from truedraft.verify.auto import rule_named
 
 __all__ = ["candidates_of", "recommended"]
@@ -147,7 +147,7 @@ def _trees(candidates: Sequence[Candidate], profile: Profile) -> list[dict[str, 
                     "nodes": plan.nodes,
                     "depth": plan.depth,
                     "expected_tokens": plan.tokens,
-                    "tree": "x".join(map(str, even)),
+                    "tree": branching_text(even),
                     "parents": list(plan.parents),
                     "by_rank": list(candidate.total.by_rank),
                 }
