@@ -7,6 +7,7 @@ import pytest
 
 from tests.bench.test_endpoint import engine  # noqa: F401
 from tests.folders import folder
+from truedraft.bench.against import TransformersArm
 from truedraft.bench.arms import Order, write
 from truedraft.bench.grid import PLAIN, Setting
 from truedraft.bench.runs import _together
@@ -14,7 +15,7 @@ from truedraft.build import load
 from truedraft.cli import main
 from truedraft.cli.measuring import Fleet, extras_of
 from truedraft.drafters.ngram import NgramDrafter
-from truedraft.errors import OutOfMemoryError
+from truedraft.errors import OutOfMemoryError, ParameterError
 from truedraft.planning.profile import PassTime, Profile
 
 
@@ -124,6 +125,28 @@ def test_transformers_and_an_endpoint_run_beside_it(capsys, path, task, tmp_path
     assert found[1, "endpoint served"]["acceptance_by_position"] == [0.8, 0.625]
 
 
+def test_an_assistant_with_another_tokenizer_is_one_line(capsys, path, task, tmp_path):
+    other = folder(tmp_path / "other", vocabulary=300)
+    theirs = ["--against", "transformers", "--draft-model", other]
+    code, said = bench(capsys, path, task, tmp_path / "out", "-d", "ngram", *theirs)
+    error = said.partition("truedraft: transformers assisted cannot write this")[2]  # after the bar
+    assert code == 2 and "different tokenizers" in error and "draft_model" in error
+    assert error.strip().count("\n") == 0
+
+
+def test_what_transformers_refuses_is_told_in_one_line():
+    class Model:
+        device = "cpu"
+
+        def generate(self, *arguments, **options):
+            raise ValueError("this model\n  cannot assist")
+
+    arm = TransformersArm("transformers assisted", Model())
+    with pytest.raises(ParameterError, match=r"transformers assisted .*this model cannot assist") as raised:
+        write(arm, Order(((5, 6),), (1,), tokens=3))
+    assert "\n" not in str(raised.value)
+
+
 def test_a_text_that_differs_fails_the_run(capsys, path, task, tmp_path, monkeypatch):
     calls = []
     inner = NgramDrafter.observe
@@ -165,12 +188,23 @@ def test_tables_and_notes_are_printed(capsys, path, task, tmp_path):
     [
         (["--prompts", "0"], "prompts"),
         (["--tokens", "0"], "tokens"),
+        (["--prompt-tokens", "0"], "prompt_tokens is 0"),
+        (["--prompt-tokens", "-1"], "prompt_tokens is -1"),
         (["--batches", "0"], "batches"),
+        (["--batches", ""], "batches"),
+        (["--batches", "1,2,1"], "batches has 1 twice"),
         (["--temperatures", "warm"], "temperatures"),
+        (["--temperatures", ""], "temperatures is ''"),
+        (["--temperatures", "0,0.0"], "temperatures has 0.0 twice"),
         (["-d", "oracle"], "oracle"),
         (["-d", ""], "at least one drafter"),
         (["--rules", "coin-toss"], "coin-toss"),
+        (["--rules", ""], "rules is empty"),
+        (["--policies", ""], "policies is empty"),
+        (["--policies", " , "], "policies is empty"),
         (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--tasks", ","], "tasks is empty"),
+        (["--tasks", "copy,copy"], "tasks has 'copy' twice"),
         (["--against", "nobody"], "nobody"),
         (["--endpoint", "http://127.0.0.1:9"], "endpoint"),
         (["--profile", "nowhere.json"], "nowhere.json"),

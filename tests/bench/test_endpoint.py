@@ -48,11 +48,14 @@ class Engine(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
-        texts = [] if self.server.mute else ["a", "b", "c"]
-        events = [{"choices": [{"text": text}]} for text in texts]
-        events.append({"choices": [], "usage": {"completion_tokens": 7}})
-        lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+        lines = [f"data: {json.dumps(event)}\n\n" for event in self.server.events]
         self._send("".join([*lines, "data: [DONE]\n\n"]).encode(), "text/event-stream")
+
+
+EVENTS = [
+    *({"choices": [{"text": text}]} for text in "abc"),
+    {"choices": [], "usage": {"completion_tokens": 7}},
+]
 
 
 def vllm(done):
@@ -66,7 +69,7 @@ def sglang(done):
 @pytest.fixture
 def engine():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    server.asked, server.metrics, server.mute = [], vllm, False
+    server.asked, server.metrics, server.events = [], vllm, EVENTS
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     server.address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -92,10 +95,16 @@ def test_texts_are_asked_for_and_rounds_are_read_from_the_counters(engine):
     assert counts.by_position == (0.8, 0.625) and counts.acceptance_rate == pytest.approx(26 / 40)
 
 
-def test_engines_with_another_metric_or_none(engine):
-    arm = EndpointArm(engine.address, "m")
+def test_no_rounds_are_made_up_from_a_mean(engine):
+    """SGLang tells how many tokens a round brings on average: not how many rounds there were, nor what they drafted."""
     engine.metrics = sglang
-    assert arm.write(ORDER).counts[0].acceptance_length == pytest.approx(2.25)
+    assert metrics_of(engine.address) == {"sglang:spec_accept_length": {'model_name="m"': 2.25}}
+    sample = EndpointArm(engine.address, "m").write(ORDER)
+    assert sample.tokens == 14 and sample.counts == () and sample.rounds == 0
+
+
+def test_engines_without_metrics_have_no_counts(engine):
+    arm = EndpointArm(engine.address, "m")
     engine.metrics = None
     assert metrics_of(engine.address) == {} and arm.write(ORDER).counts == ()
     assert counts_between({}, {"vllm:spec_decode_num_drafts_total": {"": 0.0}}) is None
@@ -155,6 +164,54 @@ def test_whoever_does_not_answer_is_named(engine):
         served_model("localhost")
     with pytest.raises(ParameterError, match="did not answer"):
         EndpointArm("http://127.0.0.1:9", "m").write(ORDER)
-    engine.mute = True
-    with pytest.raises(ParameterError, match="empty text"):
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [EVENTS[-1]],
+        [{"choices": None}],
+        [{"choices": [{"text": None}], "usage": None}],
+        [EVENTS[0], {"choices": [], "usage": {"completion_tokens": 0}}],
+    ],
+)
+def test_an_empty_text_is_named(engine, events):
+    engine.events = events
+    with pytest.raises(ParameterError, match="empty text") as raised:
         EndpointArm(engine.address, "m").write(ORDER)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        7,
+        "text",
+        [EVENTS[0]],
+        {"choices": 7},
+        {"choices": "text"},
+        {"choices": {"text": "a"}},
+        {"choices": ["text"]},
+        {"choices": [None]},
+        {"choices": [], "usage": "much"},
+        {"choices": [], "usage": [7]},
+        {"choices": [], "usage": {"completion_tokens": "7"}},
+        {"choices": [], "usage": {"completion_tokens": 7.5}},
+        {"error": {"message": "out of memory\nat last"}},
+    ],
+    ids=json.dumps,
+)
+def test_events_of_another_shape_are_one_line(engine, event):
+    """Also after the first tokens, which are no text then that could be timed."""
+    engine.events = [EVENTS[0], event, EVENTS[-1]]
+    with pytest.raises(ParameterError, match=r"did not answer a completion .*expected events") as raised:
+        EndpointArm(engine.address, "m").write(ORDER)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_null_says_nothing(engine):
+    engine.events = [EVENTS[0], {"choices": None, "usage": None}, {"choices": [{"text": None}]}, *EVENTS[1:]]
+    assert EndpointArm(engine.address, "m").write(ORDER).tokens == 14
+    engine.events = [*EVENTS[:3], {"choices": None, "usage": {"completion_tokens": None}}]
+    assert EndpointArm(engine.address, "m").write(ORDER).tokens == 6, "counted, where the engine does not tell"

@@ -12,8 +12,10 @@ from truedraft.bench.findings import break_even, findings
 from truedraft.bench.grid import Load
 from truedraft.bench.report import Report, read_cells
 from truedraft.bench.tasks import read_prompts
+from truedraft.build import load
 from truedraft.cli import main
-from truedraft.cli.experiment import _told
+from truedraft.cli.experiment import _arms, _told
+from truedraft.errors import CorruptModelError, UnknownModelError
 from truedraft.planning.profile import PassTime, Profile
 
 
@@ -86,3 +88,65 @@ def test_the_command_runs_it_all(tmp_path, capsys):
     assert main(["experiment", "copy-vs-free", "-m", path, *small]) == 0, "resumed, with the profile of before"
     assert main(["experiment", "tea-tasting", "-m", path]) == 2
     assert "tea-tasting" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompts", "0"], "prompts is 0"),
+        (["--prompts", "-1"], "prompts is -1"),
+        (["--repeats", "0"], "repeats is 0"),
+        (["-n", "0"], "tokens is 0"),
+        (["--prompt-tokens", "0"], "prompt_tokens is 0"),
+        (["--prompt-tokens", "-3"], "prompt_tokens is -3"),
+        (["--batches", "1,4,1"], "batches has 1 twice"),
+        (["--batches", ""], "batches is ''"),
+        (["--batches", "0"], "batches is '0'"),
+        (["--temperatures", "0,0.0"], "temperatures has 0.0 twice"),
+        (["--temperatures", ""], "temperatures is ''"),
+        (["--temperatures", "-1"], "temperatures has -1"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_is_loaded(capsys, tmp_path, arguments, said):
+    """Of a model that does not exist nothing is said: nobody has looked for it."""
+    base = ["experiment", "copy-vs-free", "-m", "no-such-model", "--out", str(tmp_path / "out")]
+    assert main([*base, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"truedraft: {said}") and error.count("\n") == 1
+
+
+def test_a_head_that_was_asked_for_is_not_left_out(capsys, tmp_path):
+    """A mistyped folder: neither is the machine measured nor is anything run."""
+    path, out = folder(tmp_path / "model", context=512), tmp_path / "out"
+    small = ["--prompts", "1", "--prompt-tokens", "40", "-n", "4", "--batches", "1", "--temperatures", "0"]
+    typed = str(tmp_path / "haed")
+    assert main(["experiment", "copy-vs-free", "-m", path, *small, "--head", typed, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert typed in error and error.strip().count("\n") == 0 and not list(out.iterdir())
+
+
+class Faulty:
+    """A fleet in which whatever has a head is at fault."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def arm(self, setting):
+        if setting.drafter == "eagle3":
+            raise self.error
+        return setting
+
+
+def test_only_that_no_head_ships_is_a_note(tmp_path, monkeypatch):
+    plain = load(folder(tmp_path / "model"), drafter="none")
+    notes = []
+    found = [setting.drafter for setting in _arms(Faulty(AssertionError), plain, None, notes)]
+    assert found == ["none", "ngram"], "no head is tried where none ships"
+    assert len(notes) == 1 and notes[0].startswith("without eagle3") and "--head" in notes[0]
+    for error in (UnknownModelError("no folder"), CorruptModelError("damaged")):
+        with pytest.raises(type(error)):
+            _arms(Faulty(error), plain, "mine", notes)
+    monkeypatch.setattr("truedraft.cli.experiment.shipped_head", lambda owner, kind: tmp_path)
+    with pytest.raises(UnknownModelError):  # it ships, and its folder is empty
+        _arms(Faulty(UnknownModelError("no config.json")), plain, None, notes)
+    assert len(notes) == 1

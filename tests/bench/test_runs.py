@@ -8,11 +8,14 @@ import pytest
 
 from tests.bench.toys import PROMPTS, Clock, model, oracle
 from truedraft.bench.arms import Arm, AtOnce, ModelArm, Order, Sample, each_of, write
-from truedraft.bench.grid import PLAIN, Load, Setting, settings_of
+from truedraft.bench.grid import PLAIN, Load, Setting, loads_of, require_positive, settings_of
 from truedraft.bench.runs import Journal, differs_at, in_turn, run_units, units_of
 from truedraft.bench.summary import Cell, cells_of, csv_of, mismatches
+from truedraft.bench.tasks import read_prompts
+from truedraft.bench.texts import ids_of
 from truedraft.core import Shape
 from truedraft.errors import OutOfMemoryError, ParameterError
+from truedraft.request import Facts
 
 ORDER = Order((), (), tokens=20)
 ALONE = (Load("toy"),)
@@ -150,6 +153,15 @@ def test_a_journal_survives_what_may_happen_to_it(tmp_path, monkeypatch):
         path.write_text(header + "\n")
         with pytest.raises(ParameterError, match="other settings"):
             Journal(path, {"a": 1})
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b'{"a": 1}\n{"unit": "\xe4"}\n'])
+def test_a_journal_of_other_bytes_is_one_line(tmp_path, content):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ParameterError, match=r"journal\.jsonl has other bytes") as raised:
+        Journal(path, {"a": 1})
+    assert "\n" not in str(raised.value) and path.read_bytes() == content, "and it is left as it was"
 
 
 def full(*_, **__):
@@ -341,6 +353,50 @@ def test_grids_hold_plain_decoding_once():
     assert settings_of(["ngram"]) == [PLAIN, Setting("ngram")]
     with pytest.raises(ParameterError, match="at least one drafter"):
         settings_of([])
+    for name in ("rules", "policies"):
+        with pytest.raises(ParameterError, match=f"{name} is empty"):
+            settings_of(["ngram"], **{name: []})
+
+
+def test_loads_are_every_task_at_every_size_once():
+    found = loads_of(["a", "b"], [1, 4], [0.0, 0.6])
+    assert found[:3] == [Load("a", 1, 0.0), Load("a", 1, 0.6), Load("a", 4, 0.0)] and len(set(found)) == len(found) == 8
+    for lists, said in (
+        (([], [1], [0.0]), "tasks is empty"),
+        ((["a"], [], [0.0]), "batches is empty"),
+        ((["a"], [1], []), "temperatures is empty"),
+        ((["a", "b", "a"], [1], [0.0]), "tasks has 'a' twice"),
+        ((["a"], [4, 1, 4], [0.0]), "batches has 4 twice"),
+        ((["a"], [1], [0.6, 0.6]), "temperatures has 0.6 twice"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            loads_of(*lists)
+
+
+def test_amounts_are_at_least_one():
+    require_positive(prompts=1, tokens=None)
+    with pytest.raises(ParameterError, match="tokens is 0: expected at least 1"):
+        require_positive(prompts=1, tokens=0)
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_prompt_is_not_cut_to_nothing(most):
+    with pytest.raises(ParameterError, match=f"most is {most}"):
+        ids_of(Facts(vocabulary=4), "text", most=most)
+
+
+def test_only_the_end_of_a_line_ends_a_prompt(tmp_path):
+    """What else counts as one in Unicode may stand in a JSON string as it is; editors may begin a file with a mark."""
+    texts = ["one\u2028two", "three\u2029four", "five\u0085six"]
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    assert all(text in line for text, line in zip(texts, lines, strict=True)), "raw, not escaped"
+    for number, content in enumerate(("\n".join(lines), "\ufeff" + "\r\n".join([lines[0], "", *lines[1:], ""]))):
+        file = tmp_path / f"{number}.jsonl"
+        file.write_bytes(content.encode())
+        assert [row.text for row in read_prompts(file)] == texts
+    file.write_text("\n".join([lines[0], "{"]), "utf-8")
+    with pytest.raises(ParameterError, match="line 2"):
+        read_prompts(file)
 
 
 def test_arms_without_rounds_are_cells_too(tmp_path):

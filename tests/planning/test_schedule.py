@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from tests.drafters.helpers import make
@@ -16,11 +18,26 @@ def test_a_batch_has_the_shape_of_its_row():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "[[1, 4]]", "[[2, 4, 5]]", "[]", "[[1, 4, 5], [4, 9, 1]]", "[[3, 1, 5]]", "[[1, 4, -1]]"]
+    "text",
+    [
+        "",
+        "5",
+        "[[1, 4]]",
+        "[[2, 4, 5]]",
+        "[]",
+        "[[1, 4, 5], [4, 9, 1]]",
+        "[[3, 1, 5]]",
+        "[[1, 4, -1]]",
+        "[[1, 1e999, 0]]",
+        "[[1, 4, -Infinity]]",
+        "[[1, NaN, 0]]",
+        [[1, math.inf, 0]],
+    ],
 )
 def test_other_tables_are_refused(text):
-    with pytest.raises(ParameterError):
+    with pytest.raises(ParameterError) as raised:
         parse_schedule(text)
+    assert "\n" not in str(raised.value)
 
 
 def test_rows_may_hold_any_shape():

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from tests.targets.reference import path_to, random_nodes
 from tests.tiny import tiny_model
+from truedraft.targets import ragged
 from truedraft.targets.attention import PLAIN, Heads, Layout, Scoring, attend, register
 from truedraft.targets.cached import CachedModel
 from truedraft.targets.exact import HeadCount, find_layout
@@ -210,3 +211,30 @@ def test_it_agrees_with_pytorchs_own():
         heads.query, heads.keys, heads.values, attn_mask=heads.mask, enable_gqa=True
     ).transpose(1, 2)
     assert torch.allclose(attend(heads, Scoring(8**-0.5), spans=spans), expected, atol=1e-6)
+
+
+# ── passes without padding ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("layout", [PLAIN, *LAYOUTS], ids=lambda layout: layout.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_few_wide_rows_attend_on_their_own_and_nothing_changes(layout, seed, monkeypatch):
+    """The real nodes of a ragged pass, with rows apart and padded: narrow rows with trees behind them among them."""
+    rng, shape = random.Random(seed), SHAPES[1]
+    rows = [(base, tree, 1 if n % 3 else fresh) for n, (base, tree, fresh) in enumerate(random_rows(rng, 8, 20))]
+    spans = spans_of(rows)
+    what = Pass(tuple(spans), torch.device("cpu"), ragged=True)
+    heads = heads_for(spans, shape, in_slots=not layout.exact, seed=seed)
+    query = heads.query.transpose(1, 2)[what.places].transpose(0, 1)[None]
+    scoring, calls = Scoring(0.3, layout), []
+    real = ragged.attend
+    monkeypatch.setattr(ragged, "attend", lambda *args, **more: calls.append(1) or real(*args, **more))
+    found = {}
+    for name, cost in {"padded": 1 << 40, "apart": 0}.items():
+        monkeypatch.setattr(ragged, "_ALONE", cost)
+        calls.clear()
+        found[name] = ragged.attend_ragged(query, heads, scoring, what)
+        found[f"{name} calls"] = len(calls)
+    assert found["padded calls"] == 1 and found["apart calls"] == 1 + sum(span.fresh > 1 for span in spans) > 1
+    assert found["padded"].shape == (1, what.columns, shape[0], shape[2])
+    assert torch.allclose(found["padded"], found["apart"], atol=1e-6)

@@ -36,8 +36,14 @@ class TransformersArm(AtOnce):
         torch.manual_seed(order.seeds[0])
         watch = _FirstToken(self.clock)
         start = self.clock()
-        with torch.inference_mode():
-            ids = self._generate(order, watch)
+        try:
+            with torch.inference_mode():
+                ids = self._generate(order, watch)
+        except ValueError as error:  # such as an assistant with another tokenizer
+            reason = " ".join(str(error).split())
+            raise ParameterError(
+                f"{self.name} cannot write this ({reason}): take another draft_model, or leave against out"
+            ) from error
         seconds = self.clock() - start
         first = (watch.at or start + seconds) - start
         tokens = sum(map(len, ids))

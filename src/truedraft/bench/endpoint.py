@@ -1,7 +1,8 @@
 """Another engine as an arm, through its OpenAI-style HTTP endpoint, with the speculation metrics that it publishes.
 
-vLLM counts drafts, drafted and accepted tokens, in all and by position; SGLang publishes its mean acceptance length.
-Texts are streamed, so the first token's time is seen; ids are not, so equality cannot be said.
+vLLM counts drafts, drafted and accepted tokens, in all and by position. SGLang publishes a mean acceptance length and
+no counts; no round is made up from a mean, so of its rounds nothing is said. Texts are streamed, so the first token's
+time is seen; ids are not, so equality cannot be said.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from truedraft.planning.counts import Counts
 __all__ = ["EndpointArm", "counts_between", "metrics_of", "served_model"]
 
 _SECONDS = 600
-_FAULTS = (OSError, HTTPException)
-"""What asking may end in: nobody there, somebody who does not speak HTTP, an answer that breaks off."""
+_FAULTS = (OSError, HTTPException, ValueError, RecursionError)
+"""What asking may end in: nobody there, no HTTP, an answer that breaks off, is no JSON, or is nested without end."""
 _METRIC = re.compile(r"^(?P<name>[\w:]+)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
 _POSITION = re.compile(r'position="(\d+)"')
 
@@ -74,18 +75,18 @@ class EndpointArm(AtOnce):
             body |= {"min_tokens": order.tokens, "ignore_eos": True}
         first = last = None
         tokens = 0
-        for event in self._events(body):
-            if any(choice.get("text") for choice in event.get("choices", ())):
+        for has_text, written in self._events(body):
+            if has_text:
                 last = self.clock() - start
                 first = last if first is None else first
                 tokens += 1
-            tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
-        if first is None or last is None:
+            tokens = tokens if written is None else written
+        if first is None or last is None or tokens < 1:
             raise ParameterError(f"endpoint {self.address} sent an empty text: look at its log")
         return _Answer(tokens, first, last)
 
-    def _events(self, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The server-sent events of a completion."""
+    def _events(self, body: Mapping[str, Any]) -> Iterator[tuple[bool, int | None]]:
+        """The server-sent events of a completion, as `_told` reads them."""
         request = Request(
             f"{self.address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
@@ -94,8 +95,8 @@ class EndpointArm(AtOnce):
                 for line in reply:
                     data = line.decode().strip().removeprefix("data:").strip()
                     if data and data != "[DONE]" and line.startswith(b"data:"):
-                        yield json.loads(data)
-        except (*_FAULTS, ValueError) as error:
+                        yield _told(json.loads(data))
+        except _FAULTS as error:
             raise ParameterError(f"endpoint {self.address} did not answer a completion ({error})") from error
 
 
@@ -108,12 +109,27 @@ class _Answer:
     last: float
 
 
+def _told(event: Any) -> tuple[bool, int | None]:
+    """Whether an event brings text, and how many tokens it says were written in all; null is as good as nothing.
+
+    Raises `ValueError` for another JSON than that of a completion, such as an error that comes after the first tokens.
+    """
+    try:
+        has_text = any(choice.get("text") for choice in event.get("choices") or ())
+        written = (event.get("usage") or {}).get("completion_tokens")
+        if not event.get("error") and (written is None or isinstance(written, int)):
+            return has_text, written
+    except (AttributeError, TypeError):
+        pass  # somewhere an object or a list is something else
+    raise ValueError(f"expected events with choices and usage, and it sent {json.dumps(event)[:80]}")
+
+
 def served_model(address: str) -> str:
     """The name of the first model that an endpoint serves. Raises `ParameterError` where none answers."""
     try:
         with urlopen(f"{address}/v1/models", timeout=_SECONDS) as reply:
             return str(json.load(reply)["data"][0]["id"])
-    except (*_FAULTS, ValueError, KeyError, IndexError, TypeError) as error:
+    except (*_FAULTS, KeyError, IndexError, TypeError) as error:
         raise ParameterError(
             f"endpoint is {address!r}: expected the base address of an OpenAI-style server ({error})"
         ) from error
@@ -128,7 +144,7 @@ def metrics_of(address: str) -> Metrics:
     try:
         with urlopen(f"{address}/metrics", timeout=_SECONDS) as reply:
             text = reply.read().decode("utf-8", "replace")
-    except (*_FAULTS, ValueError):
+    except _FAULTS:
         return {}
     found: Metrics = {}
     for match in _METRIC.finditer(text):
@@ -140,22 +156,16 @@ def metrics_of(address: str) -> Metrics:
 
 
 def counts_between(before: Metrics, after: Metrics) -> Counts | None:
-    """The rounds between two readings as counts; None where the engine publishes no speculation metrics.
+    """The rounds between two readings as counts; None where the engine publishes no counts of them.
 
-    Drafted tokens of vLLM are known in all only, and spread over its drafts as evenly as whole tokens can be. Of SGLang
-    only the mean acceptance length is known: these are the counts of a thousand rounds with that mean.
+    Drafted tokens of vLLM are known in all only, and spread over its drafts as evenly as whole tokens can be.
     """
     drafts = _grown("vllm:spec_decode_num_drafts_total", before, after)
-    if drafts:
-        by_position = _by_position(before, after)
-        drafted = round(_grown("vllm:spec_decode_num_draft_tokens_total", before, after))
-        return _counts(round(drafts), drafted, [round(hits) for hits in by_position])
-    lengths = after.get("sglang:spec_accept_length", {})
-    if lengths:
-        accepted = max(lengths.values()) - 1.0
-        whole = int(accepted)
-        return _counts(1000, 1000 * (whole + 1), [1000] * whole + [round(1000 * (accepted - whole))])
-    return None
+    if not drafts:
+        return None
+    by_position = _by_position(before, after)
+    drafted = round(_grown("vllm:spec_decode_num_draft_tokens_total", before, after))
+    return _counts(round(drafts), drafted, [round(hits) for hits in by_position])
 
 
 def _grown(name: str, before: Metrics, after: Metrics) -> float:

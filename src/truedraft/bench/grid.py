@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from truedraft.errors import ParameterError
 
-__all__ = ["PLAIN", "Load", "Setting", "settings_of"]
+__all__ = ["PLAIN", "Load", "Setting", "loads_of", "require_positive", "settings_of"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,33 @@ class Load:
         return f"{self.task}, batch {self.batch}, T = {self.temperature:g}"
 
 
+def loads_of(tasks: Sequence[str], batches: Sequence[int], temperatures: Sequence[float]) -> list[Load]:
+    """Every task at every batch size and temperature. Raises `ParameterError` for a list that is empty or repeats."""
+    lists: dict[str, Sequence[object]] = {"tasks": tasks, "batches": batches, "temperatures": temperatures}
+    _require_some(**lists)
+    for name, values in lists.items():
+        value, times = Counter(values).most_common(1)[0]
+        if times > 1:  # its units would be measured again, and be taken for the first ones
+            raise ParameterError(f"{name} has {value!r} twice: expected each once; leave one out")
+    return [Load(*cell) for cell in product(tasks, batches, temperatures)]
+
+
+def require_positive(**amounts: int | None) -> None:
+    """Raise `ParameterError` for an amount, by the name of its option, below 1; None is one that was not given."""
+    for name, value in amounts.items():
+        if value is not None and value < 1:
+            raise ParameterError(f"{name} is {value}: expected at least 1")
+
+
+def _require_some(**lists: Sequence[object]) -> None:
+    for name, values in lists.items():
+        if not values:
+            raise ParameterError(f"{name} is empty: expected at least one, such as {_USUAL[name]}")
+
+
+_USUAL = {"tasks": "copy", "batches": "1", "temperatures": "0", "rules": "auto", "policies": "fixed"}
+
+
 def settings_of(
     drafters: Sequence[str],
     *,
@@ -59,9 +87,13 @@ def settings_of(
     rules: Sequence[str] = ("auto",),
     policies: Sequence[str] = ("",),
 ) -> list[Setting]:
-    """Plain decoding, then every drafter in every shape under every rule. Raises `ParameterError` without a drafter."""
+    """Plain decoding, then every drafter in every shape under every rule and policy.
+
+    Raises `ParameterError` without a drafter, a rule or a policy.
+    """
     if not drafters:
         raise ParameterError("there is nothing to compare: name at least one drafter")
+    _require_some(rules=rules, policies=policies)
     shapes: list[tuple[int | None, str]] = [(k, "") for k in draft_tokens] + [(None, tree) for tree in trees]
     found = [PLAIN]
     for drafter, (k, tree), rule, policy in product(drafters, shapes or [(None, "")], rules, policies):

@@ -79,6 +79,11 @@ class Journal:
                 path.write_text(json.dumps(dict(header)) + "\n", "utf-8")
         except OSError as error:
             raise ParameterError(f"out is {str(path.parent)!r}: cannot write there ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise ParameterError(
+                f"out is {str(path.parent)!r}: expected results in UTF-8, and {path.name} has other bytes; "
+                "take another folder, or remove that file"
+            ) from error
 
     def _resume(self, header: dict[str, Any]) -> None:
         content = self._path.read_text("utf-8")

@@ -53,7 +53,8 @@ def categories_of(source: str | Path) -> list[str]:
 
 
 def _rows(source: str | Path) -> Iterator[TaskPrompt]:
-    for number, line in enumerate(_text(source).splitlines(), start=1):
+    # Not splitlines: in a JSON string U+2028, U+2029 and U+0085 may stand as they are, and end no line.
+    for number, line in enumerate(_text(source).split("\n"), start=1):
         if line.strip():
             yield _row(line, f"{source}, line {number}")
 
@@ -62,7 +63,7 @@ def _text(source: str | Path) -> str:
     if source in SHIPPED:
         return resources.files("truedraft.bench").joinpath(f"prompts/{source}.jsonl").read_text(encoding="utf-8")
     try:
-        return Path(source).read_text(encoding="utf-8")
+        return Path(source).read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(SHIPPED)
         raise ParameterError(f"prompts {str(source)!r} cannot be read ({error}): expected {known} or a file") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from truedraft.bench.against import TransformersArm, transformers_arms
 from truedraft.bench.arms import Arm, Order
 from truedraft.bench.charts import require_png
 from truedraft.bench.endpoint import EndpointArm, served_model
-from truedraft.bench.grid import Load, settings_of
+from truedraft.bench.grid import Load, loads_of, require_positive, settings_of
 from truedraft.bench.machine import clock_of
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal
@@ -94,9 +93,9 @@ def bench(
     json_: opt.Json = False,
 ) -> int:
     """Measure drafters on your own load; exit code 1 if greedy texts differ from plain decoding's."""
-    for name, value in (("prompts", prompts), ("tokens", tokens), ("repeats", repeats)):
-        if value < 1:
-            raise ParameterError(f"{name} is {value}: expected at least 1")
+    require_positive(prompts=prompts, prompt_tokens=prompt_tokens, tokens=tokens, repeats=repeats)
+    sizes, degrees = integers_of("batches", batches), fractions_of("temperatures", temperatures)
+    loads_of(names_of(tasks), sizes, degrees)  # what is no list of loads is said before anything is loaded
     require_folder("out", out)
     if plots:
         require_png()
@@ -135,10 +134,7 @@ def bench(
     )
     theirs = [] if against is None else _transformers(plain, model, draft_model, offline)
     texts = prompts_of(plain.facts, names_of(tasks), count=prompts, category=category, most=prompt_tokens)
-    loads = [
-        Load(*cell)
-        for cell in product(texts, integers_of("batches", batches), fractions_of("temperatures", temperatures))
-    ]
+    loads = loads_of(list(texts), sizes, degrees)
     order = Order((), (), tokens, fixed_length=fixed_length)
     facts = about(
         plain,

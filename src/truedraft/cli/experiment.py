@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from truedraft.bench.arms import Arm, Order
 from truedraft.bench.charts import require_png
 from truedraft.bench.findings import findings
 from truedraft.bench.forecast import drafter_of
-from truedraft.bench.grid import PLAIN, Load, Setting
+from truedraft.bench.grid import PLAIN, Load, Setting, loads_of, require_positive
 from truedraft.bench.profiling import Grid
 from truedraft.bench.report import Report
 from truedraft.bench.runs import Journal
@@ -25,15 +24,19 @@ from truedraft.cli.lists import fractions_of, integers_of
 from truedraft.cli.measuring import Fleet, about, extras_of, here, measured, run, show, warnings_of
 from truedraft.cli.progress import RichProgress
 from truedraft.cli.prompts import prompts_of
-from truedraft.errors import ParameterError, TruedraftError
+from truedraft.drafters.heads import shipped_head
+from truedraft.drafters.warm import owner_of
+from truedraft.errors import ParameterError
 from truedraft.model import Model
 from truedraft.models import DEFAULT
 from truedraft.outputs import require_file, require_folder
 from truedraft.planning.profile import Profile
+from truedraft.targets.torch_target import TorchTarget
 
 __all__ = ["experiment"]
 
-_ARMS = (PLAIN, Setting("ngram", 5), Setting("eagle3", 5), Setting("eagle3"))
+_HEAD = "eagle3"
+_ARMS = (PLAIN, Setting("ngram", 5), Setting(_HEAD, 5), Setting(_HEAD))
 _FULL = 200
 """Prompts of each load in the full experiment."""
 
@@ -62,6 +65,8 @@ def experiment(
     """Compare copying with free writing: no drafter, n-grams and a head, over batch sizes and temperatures."""
     if name != "copy-vs-free":
         raise ParameterError(f"experiment is {name!r}: expected copy-vs-free")
+    require_positive(prompts=prompts, prompt_tokens=prompt_tokens, tokens=tokens, repeats=repeats)
+    loads = loads_of(("copy", "free"), integers_of("batches", batches), fractions_of("temperatures", temperatures))
     require_folder("out", out)
     if page is not None:
         require_file("page", page)
@@ -72,15 +77,11 @@ def experiment(
         Fleet(plain, extras_of([setting.drafter for setting in _ARMS], head=head, offline=offline)),
         list[str](),
     )
-    arms = _arms(fleet, notes)
+    arms = _arms(fleet, plain, head, notes)
     texts = {
         name: next(iter(prompts_of(plain.facts, [source], count=prompts, most=prompt_tokens).values()))
         for name, source in (("copy", copy), ("free", free))
     }
-    loads = [
-        Load(*cell)
-        for cell in product(texts, integers_of("batches", batches), fractions_of("temperatures", temperatures))
-    ]
     known = Profile.load(profile) if profile is not None else _profile(plain, fleet, arms, loads, out, console)
     most = max(map(len, texts.values()))
     if most < _FULL:
@@ -113,16 +114,24 @@ def experiment(
     return 1 if report.mismatches else 0
 
 
-def _arms(fleet: Fleet, notes: list[str]) -> list[Arm]:
-    """Those that there are; a head that is missing is left out and said to be."""
-    arms: list[Arm] = []
-    for setting in _ARMS:
-        try:
-            arms.append(fleet.arm(setting))
-        except TruedraftError as error:
-            if setting.drafter not in str(notes):
-                notes.append(f"without {setting.drafter}: {error}")
-    return arms
+def _arms(fleet: Fleet, plain: Model, head: str | None, notes: list[str]) -> list[Arm]:
+    """All, or where no head is named and none ships for the model, those without one, and a note of it.
+
+    Whatever else is wrong with a head is raised: the experiment was asked for with it.
+    """
+    if head is not None or _ships_head(plain):
+        return [fleet.arm(setting) for setting in _ARMS]
+    notes.append(
+        f"without {_HEAD}: no head ships for {plain.name}; train one with truedraft train {_HEAD}, or name its folder "
+        "with --head"
+    )
+    return [fleet.arm(setting) for setting in _ARMS if setting.drafter != _HEAD]
+
+
+def _ships_head(plain: Model) -> bool:
+    target = plain.decoder.target
+    assert isinstance(target, TorchTarget)
+    return shipped_head(owner_of(target.model.model.config, plain.facts.tokenizer), _HEAD) is not None
 
 
 def _profile(plain: Model, fleet: Fleet, arms: list[Arm], loads: list[Load], out: Path, console: Console) -> Profile:

@@ -66,7 +66,7 @@ DraftTokens = Annotated[
 ]
 TreeShape = Annotated[
     str | None,
-    typer.Option("--tree", help="Children a level (3x2x1), or a number of nodes (16).", rich_help_panel=_LOAD),
+    typer.Option("--tree", help="Children a level (3x2x1, or 3x), or a number of nodes (16).", rich_help_panel=_LOAD),
 ]
 Share = Annotated[
     bool,

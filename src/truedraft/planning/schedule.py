@@ -38,7 +38,7 @@ def parse_schedule(said: str | Sequence[Sequence[int]]) -> ByBatch:
     try:
         rows = [tuple(map(int, row)) for row in (json.loads(said) if isinstance(said, str) else said)]
         return ByBatch(tuple((first, last, Shape.chain(tokens)) for first, last, tokens in rows))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ParameterError(
             f"schedule is {said!r} ({error}): expected rows of batch from, batch to and draft tokens, "
             "such as [[1, 4, 5], [5, 16, 2], [17, 999, 0]]"

@@ -92,6 +92,10 @@ class Heads:
         one = slice(row, row + 1)
         return Heads(self.query[one], self.keys[one], self.values[one], None if self.mask is None else self.mask[one])
 
+    def asking(self, query: Tensor) -> Heads:
+        """Other queries."""
+        return Heads(query, self.keys, self.values, self.mask)
+
     def widened(self, columns: int) -> Heads:
         """At least so many columns; those that are added are zeros, and masked."""
         more = columns - self.columns

@@ -23,6 +23,7 @@ from truedraft.targets.attention import Heads, Layout, Scoring, attend
 from truedraft.targets.masks import MASKED_ATTENTION
 from truedraft.targets.packed import as_one
 from truedraft.targets.passes import Pass, current
+from truedraft.targets.ragged import attend_ragged
 
 __all__ = ["make_lean", "signed", "undo_lean"]
 
@@ -145,11 +146,11 @@ class _Layer:
         hidden = _at_least(hidden, self.rows)
         query, keys, values = _projected(self, self.before_attention(hidden), rotation)
         keys, values = cache.update(keys, values, place)
+        heads = Heads(query, keys, values, mask)
         if what.is_ragged:
-            query = _spread(query, what)
-        mixed = attend(Heads(query, keys, values, mask), self.scoring, spans=what.spans)
-        if what.is_ragged:
-            mixed = mixed[what.places][None]
+            mixed = attend_ragged(query, heads, self.scoring, what)
+        else:
+            mixed = attend(heads, self.scoring, spans=what.spans)
         hidden = self.output(_at_least(mixed.flatten(2), self.rows)).add_(hidden)
         gate, up = self.gate_up(self.before_mlp(hidden)).split_with_sizes((self.inner, self.inner), 2)
         return self.down(self.activation(gate) * up).add_(hidden)
@@ -211,13 +212,6 @@ def _at_least(x: Tensor, rows: int) -> Tensor:
     if batch > 1 or count >= rows:
         return x
     return x.expand(-1, rows, -1) if count == 1 else nn.functional.pad(x, (0, 0, 0, rows - count))
-
-
-def _spread(query: Tensor, what: Pass) -> Tensor:
-    """Queries [1, H, N, D] of a ragged pass as [B, H, W, D]; padding asks for nothing."""
-    _, heads, _, dim = query.shape
-    spread = query.new_zeros(len(what.spans), what.width, heads, dim)
-    return spread.index_put_(what.places, query[0].transpose(0, 1)).transpose(1, 2)
 
 
 def _projected(layer: _Layer, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -95,6 +96,12 @@ class Pass:
         real = torch.arange(self.width) < torch.tensor([span.fresh for span in self.spans])[:, None]
         rows, columns = real.nonzero(as_tuple=True)
         return rows.to(self.device), columns.to(self.device)
+
+    @cached_property
+    def firsts(self) -> Tensor:
+        """Where each row's first node [B] stands among the N of a ragged pass."""
+        counts = [span.fresh for span in self.spans]
+        return torch.tensor([0, *accumulate(counts[:-1])], device=self.device)
 
     @cached_property
     def is_flush(self) -> bool:
