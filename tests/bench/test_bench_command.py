@@ -54,7 +54,7 @@ def test_a_grid_is_measured_and_written(capsys, path, task, tmp_path):
         "report.html",
     }
     before = (tmp_path / "out" / "journal.jsonl").read_text()
-    again = bench(capsys, path, task, tmp_path / "out", *grid)
+    again = bench(capsys, path, task, tmp_path / "out", *grid, "--profile", tmp_path / "p.json")
     assert again[0] == 0 and (tmp_path / "out" / "journal.jsonl").read_text() == before, "nothing is run twice"
 
 

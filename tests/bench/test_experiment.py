@@ -50,7 +50,7 @@ def test_the_page_states_the_run(report):
     assert f"script k=4, greedy at batch 1 – toy: {own.total.acceptance_length:.2f} tokens a round" in page
     assert "in 8 of 8 cells" in page and "scaled down" in page and "![a](pictures/a.png)" in page
     assert page.count("| toy |") == 16 and "    run it" in page
-    ends = re.findall(r"\| toy, greedy \| script k=4 \| (.*) \| (.*) \| (.*) \|", page)
+    ends = re.findall(r"\| toy, greedy \| script k=4 \| (.*) \| (.*) \| (.*) \| (.*) \|", page)
     assert [row[:2] for row in ends] == [("beyond 4", "beyond 4")]
     # The roofline's ridge is at 32 tokens in a pass: batch * width = 32 * tokens.
     expected = 32 * own.total.acceptance_length / (1 + own.total.drafted_per_round)

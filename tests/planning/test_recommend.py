@@ -151,13 +151,14 @@ def test_acceptance_is_that_of_the_nearest_batch_measured(capsys, folder):
     """A drafter that bets less where more texts share a pass: at 16 its rounds are hardly wider than plain ones."""
     much, little = Counts((0, 0, 0, 0, 99), (20, 20, 20, 20, 19)), Counts((90, 9), (91, 8))
     cells = [cell("free k=4", (much,) * 12), cell("free k=4", (little,) * 12, batch=16)]
+    costs().save(folder / "p.json")
     report_of(folder, *cells)
     report = json.loads(plan(capsys, folder, "--json")[1])
     assert report["batches"] == [1, 16] and report["prompts"] == 12
     speeds = {choice["batch"]: choice["speedup"] for choice in report["choices"]}
     assert speeds[1] == pytest.approx(1 + sum(much.survival), rel=0.02) and speeds[16] == pytest.approx(1.08, abs=0.03)
     report_of(folder, cells[0])
-    assert json.loads(plan(capsys, folder, "--json")[1])["choices"][-1]["speedup"] < 0.9, "one batch tells of all"
+    assert json.loads(plan(capsys, folder, "--json")[1])["choices"][-1]["speedup"] > 2.5, "one batch tells of all"
 
 
 def test_a_drafter_of_unknown_cost_is_not_free(capsys, folder):
@@ -193,7 +194,7 @@ def test_it_says_when_not_to(capsys, folder):
     assert "do not speculate" in report["advice"] and "plain ones: drafts are" in report["advice"]
     best = max(report["choices"], key=lambda choice: choice["speedup"])
     assert best["speedup"] == pytest.approx(best["tokens_a_round"] / (1 + best["widening"] + best["drafting"]))
-    assert best["drafting"] > 0.8, "0.9 of a plain round for every drafted token"
+    assert report["choices"][0]["drafting"] > 0.8, "0.9 of a plain round for every drafted token, alone"
 
 
 def test_mistakes_are_one_line(capsys, folder):

@@ -178,7 +178,7 @@ def here(model: Model) -> dict[str, Any]:
     device = name_of(_model_of(model).device)
     return {
         "machine": f"{device}, {os.cpu_count()} processors",
-        "date": datetime.now().astimezone().isoformat("minutes"),
+        "date": datetime.now().astimezone().isoformat(timespec="minutes"),
     }
 
 
