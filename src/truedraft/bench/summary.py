@@ -99,7 +99,7 @@ class Cell:
             "acceptance_length": total.acceptance_length if total.rounds else None,
             "acceptance_rate": total.acceptance_rate if total.rounds else None,
             "acceptance_by_position": list(total.by_position),
-            "drafted_per_round": total.drafted_per_round,
+            "drafted_per_round": total.drafted_per_round if total.rounds else None,
             "rounds": total.rounds,
             "parts": dict(self.parts),
             "cost": self.cost,

@@ -73,7 +73,7 @@ def _row(line: str, where: str) -> TaskPrompt:
     try:
         row = json.loads(line)
         text = row["prompt"] if "prompt" in row else row["turns"][0]
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or not text or isinstance(row.get("turns"), str):
             raise TypeError
     except (ValueError, KeyError, TypeError, IndexError):
         raise ParameterError(f"{where} is not an object with a prompt (text) or turns: {line[:80]!r}") from None

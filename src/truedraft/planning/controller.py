@@ -68,6 +68,7 @@ class Controller:
         self._hopeless = False
         self._seen: dict[Session, int] = {}
         self._credit = 0.0
+        self._entry = 0.0
         self._trial: _Trial | None = None
         self._in_vain = False
         self._bets, self._look = 0, _FIRST_LOOK
@@ -80,6 +81,7 @@ class Controller:
         self._learn(sessions, history)
         batch, context = len(sessions), _mean_length(sessions)
         passes, outside = self._costs.passes(batch, context), self._costs.outside(batch)
+        self._entry = self._costs.entry(batch, context, passes)
         rates = self._rates_of(sessions)
         chosen, promise = ([0] * batch, 1.0) if self._hopeless else self._best(rates, passes, outside)
         self._hopeless = not any(chosen)  # and so it stays until something is learned or a text comes or goes
@@ -128,8 +130,9 @@ class Controller:
         """By rung [L], of a round in which one text climbs it and fills so much of it, then of one in which two do…"""
         steps = [high - low for low, high in pairwise(passes)]
         more = [(seconds - outside[0]) / batch for seconds in outside[1:]]
-        total, left = [0.0] * len(steps), [1.0] * len(steps)
+        total, left, silent = [0.0] * len(steps), [1.0] * len(steps), 1.0
         for count, row in enumerate(filled, start=1):
+            silent *= 1.0 - row[0]  # the chance that nobody drafts at all
             # A padded pass is as wide as the longest draft among the texts that bet, another one as the mean of all.
             if self._ragged:
                 total = [before + share for before, share in zip(total, row, strict=True)]
@@ -137,7 +140,7 @@ class Controller:
             else:
                 left = [before * (1.0 - share) for before, share in zip(left, row, strict=True)]
                 widened = [1.0 - none for none in left]
-            passed = accumulate(map(mul, steps, widened), initial=passes[0] + outside[0])
+            passed = accumulate(map(mul, steps, widened), initial=passes[0] + outside[0] + self._entry * (1.0 - silent))
             yield [before + count * extra for before, extra in zip(islice(passed, 1, None), more, strict=True)]
 
     def _raised(
@@ -219,7 +222,7 @@ class Controller:
             width = sum(drafts) / batch if self._ragged else max(drafts)
             accepted = sum(record.accepted for record in tried)
             worth = (trial.passes[0] + trial.outside[0]) / batch * accepted
-            price = self._pass(trial.passes, width) - trial.passes[0]
+            price = self._pass(trial.passes, width) - trial.passes[0] + (self._entry if width else 0.0)
             price += (trial.outside[trial.rung] - trial.outside[0]) * len(tried) / batch
             self._credit += trial.estimate - max(price - worth, 0.0)
             self._in_vain = not accepted

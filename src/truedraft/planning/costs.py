@@ -99,6 +99,19 @@ class RoundCosts:
             factors = np.interp(self._sizes, [size for size, _ in seen], values)
         return list(accumulate((self._curve(batch, context) * factors).tolist(), max))
 
+    def entry(self, batch: int, context: float, passes: Row) -> float:
+        """Seconds that a pass takes longer as soon as a few texts draft, beyond their part of the way to passes[1].
+
+        Matrix products work in blocks of rows: one row more than fills them costs a block. Passes that are padded are
+        as wide as their longest draft anyway.
+        """
+        few = min((size for other, size in self._ratios if other == batch and 0 < size < self._sizes[1]), default=0.0)
+        if not self._profile.ragged or not few or self._ratios[batch, few].weight < _STRENGTH:
+            return 0.0
+        drafted = few - 0.5 / _COARSE
+        found = self._ratios[batch, few].towards(self._overall.value) * self._foreseen(batch, drafted, context)
+        return max(0.0, found - passes[0] - (passes[1] - passes[0]) * drafted / self._sizes[1])
+
     def outside(self, batch: int) -> Row:
         """Seconds outside the pass [L + 1] by rung; rungs not seen yet in proportion to the nearest that was."""
         known = self._outside.get(batch) or self._nearest(batch)
