@@ -160,12 +160,13 @@ def _ends(report: Report) -> list[str]:
 
 def _misses(report: Report) -> list[str]:
     """What was foreseen otherwise, and why; nothing where all was foreseen."""
-    misses = [] if report.profile is None else [item for item in report.forecasts if not item.is_close]
+    if report.profile is None:
+        return []
     rows = [
         f"- {item.cell.task}, batch {item.cell.batch}, T = {item.cell.temperature:g}, {item.cell.arm}: "
         f"{item.measured:.2f} measured, {item.predicted.value:.2f} foreseen; {item.why(report.profile)}"
-        for item in misses
-        if report.profile is not None
+        for item in report.forecasts
+        if not item.is_close
     ]
     return ["## What was foreseen otherwise", "", *rows, ""] if rows else []
 

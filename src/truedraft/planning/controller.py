@@ -15,6 +15,7 @@ from operator import mul
 
 from truedraft.core import Round, Session, Shape
 from truedraft.planning.costs import RoundCosts
+from truedraft.planning.curves import along
 from truedraft.planning.levels import Rates, Row, Seen, Yield, allowed_level, ladder
 from truedraft.planning.profile import Profile
 
@@ -222,17 +223,14 @@ class Controller:
             width = sum(drafts) / batch if self._ragged else max(drafts)
             accepted = sum(record.accepted for record in tried)
             worth = (trial.passes[0] + trial.outside[0]) / batch * accepted
-            price = self._pass(trial.passes, width) - trial.passes[0] + (self._entry if width else 0.0)
+            price = (
+                along(list(zip(self._sizes, trial.passes, strict=True)), width)
+                - trial.passes[0]
+                + (self._entry if width else 0.0)
+            )
             price += (trial.outside[trial.rung] - trial.outside[0]) * len(tried) / batch
             self._credit += trial.estimate - max(price - worth, 0.0)
             self._in_vain = not accepted
-
-    def _pass(self, passes: Row, width: float) -> float:
-        """Seconds of a pass at so many drafted tokens."""
-        for (low, before), (high, after) in pairwise(zip(self._sizes, passes, strict=True)):
-            if width <= high:
-                return before + (after - before) * (width - low) / (high - low)
-        return passes[-1]
 
     def _meet(self, sessions: Sequence[Session]) -> None:
         """Begin with texts that have come and forget those that have left."""

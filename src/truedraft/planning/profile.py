@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from truedraft.errors import ParameterError
+from truedraft.planning.curves import Curve, along
 
 __all__ = ["DraftCost", "PassTime", "Profile"]
 
@@ -48,10 +48,6 @@ class DraftCost:
     def seconds(self, drafted: float) -> float:
         """Of a round that drafts so many tokens a text."""
         return self.fixed + self.step * drafted
-
-
-Curve = list[tuple[float, float]]
-"""(place, value), places ascending."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,9 @@ class Profile:
     def pass_seconds(self, width: float, *, batch: float = 1, context: float | None = None) -> float:
         """Seconds of a pass; linear between measured points and past the last, constant below the first."""
         asked = next(iter(self._curves)) if context is None else context
-        return _on(
+        return along(
             [
-                (place, _on([(count, _on(curve, width)) for count, curve in batches], batch))
+                (place, along([(count, along(curve, width)) for count, curve in batches], batch))
                 for place, batches in self._curves.items()
             ],
             asked,
@@ -145,7 +141,7 @@ class Profile:
     def outside_seconds(self, drafter: str, drafted: float, *, batch: float = 1) -> float:
         """Seconds of a round outside the target's pass."""
         costs = sorted((cost for cost in self.drafting if cost.drafter == drafter), key=lambda cost: cost.batch)
-        return _on([(cost.batch, cost.seconds(drafted)) for cost in costs], batch) if costs else 0.0
+        return along([(cost.batch, cost.seconds(drafted)) for cost in costs], batch) if costs else 0.0
 
     def cost_ratio(self, drafter: str) -> float:
         """c: one draft step over one target step, at the smallest batch."""
@@ -238,7 +234,7 @@ def _completed(batch: int, curve: Curve, whole: Mapping[int, Curve]) -> Curve:
     (first, seconds), missing = curve[0], {1.0} if len(curve) > 1 else {1.0, *(width for width, _ in whole[near])}
 
     def there(width: float) -> float:
-        return _on(whole[near], batch * width / near)
+        return along(whole[near], batch * width / near)
 
     return sorted([*curve, *((width, seconds * there(width) / there(first)) for width in missing - {first})])
 
@@ -264,14 +260,3 @@ def _of_one_token(curve: Curve) -> float:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _on(curve: Curve, place: float) -> float:
-    """A value on a curve of (place, value) in ascending order: linear, never falling past its end."""
-    if place <= curve[0][0] or len(curve) == 1:
-        return curve[0][1]
-    for (left, low), (right, high) in pairwise(curve):
-        if place <= right:
-            return low + (high - low) * (place - left) / (right - left)
-    (left, low), (right, high) = curve[-2:]
-    return high + max(0.0, (high - low) / (right - left)) * (place - right)

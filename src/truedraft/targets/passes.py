@@ -100,8 +100,17 @@ class Pass:
     @cached_property
     def firsts(self) -> Tensor:
         """Where each row's first node [B] stands among the N of a ragged pass."""
-        counts = [span.fresh for span in self.spans]
-        return torch.tensor([0, *accumulate(counts[:-1])], device=self.device)
+        return torch.tensor(self._starts, device=self.device)
+
+    @cached_property
+    def wide(self) -> list[tuple[int, slice]]:
+        """The rows that have more than one new node, and where these stand among the N of a ragged pass."""
+        places = zip(self._starts, self.spans, strict=True)
+        return [(row, slice(at, at + span.fresh)) for row, (at, span) in enumerate(places) if span.fresh > 1]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(span.fresh for span in self.spans[:-1])]
 
     @cached_property
     def is_flush(self) -> bool:

@@ -25,16 +25,15 @@ def attend_ragged(query: Tensor, heads: Heads, scoring: Scoring, what: Pass) -> 
     Where few rows have more than one node, all attend with their first one, as in plain decoding, and those few once
     more alone: padded to the widest of them, every row would pay for it.
     """
-    wide = [row for row, span in enumerate(what.spans) if span.fresh > 1]
-    if len(wide) * _ALONE >= (len(what.spans) - len(wide)) * (what.width - 1) * heads.columns:
+    wide = len(what.wide)
+    if wide * _ALONE >= (len(what.spans) - wide) * (what.width - 1) * heads.columns:
         return attend(heads.asking(_spread(query, what)), scoring, spans=what.spans)[what.places][None]
     firsts = query[0].index_select(1, what.firsts).transpose(0, 1)[:, :, None]
     first_of_all = heads.asking(firsts).part(slice(0, 1), heads.columns)
     alone = attend(first_of_all, scoring, spans=[span if span.fresh == 1 else _CHAIN for span in what.spans])
     mixed = alone.new_empty(query.shape[2], *alone.shape[2:]).index_copy_(0, what.firsts, alone[:, 0])
-    for row in wide:
-        span, start = what.spans[row], int(what.firsts[row])
-        own = slice(start, start + span.fresh)
+    for row, own in what.wide:
+        span = what.spans[row]
         part = heads.row(row).asking(query[:, :, own]).part(slice(0, span.fresh), heads.columns)
         mixed[own] = attend(part, scoring, spans=[span])[0]
     return mixed[None]
